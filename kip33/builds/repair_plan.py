@@ -23,21 +23,23 @@ from kip33.archive.segment_paths import beside, link_in
 from kip33.archive.sources import OF_A_BROKER, partition_directories, require_segments
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.draft import DEAD_AFTER_MS
-from kip33.errors import CorruptIndexError, FileReadError, LocationError
+from kip33.errors import CorruptIndexError, FileReadError, LocationError, PublishError
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import parse_partition_dir
 from kip33.formats.transaction_index import TransactionIndex
+from kip33.indexing.published_files import IndexPublisher, SegmentFiles, TargetFile
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
 from kip33.retention.broker_locks import locked
 from kip33.rules.broker_directory import ON_START, Find, Found, start_beyond_end
 from kip33.rules.broker_start import CUT, Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings
+from kip33.rules.publication import Owner, Wanted
 from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
 from kip33.rules.transactions import BEGAN_HERE, FIRST_OFFSET, KNOWN_BY, LAST_OFFSET, PRODUCER_ID
-from kip33.stores.file_owners import publish_beside
-from kip33.stores.files import MOST_INDEX_BYTES, one_line, read_whole, size_of
+from kip33.stores.files import MOST_INDEX_BYTES, read_whole, size_of
 from kip33.stores.locations import Location
-from kip33.stores.own_files import flush, remove
+from kip33.stores.own_files import remove
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 REPAIRS_AT_ONCE = 256  # segments waiting for a thread
@@ -436,23 +438,40 @@ def _repair_one(plan: RepairPlan, planned: SegmentRepair) -> SegmentRepair:
 
     if now.repair[:2] != planned.repair[:2] or index is None:
         return failed("the segment changed after the plan was made; run the command again")
-    log = segment.log(plan.log_dir)
-    actions = (
-        ("timeindex", now.repair.time_index, index.time_index_data),
-        ("index", now.repair.offset_index, index.offset_index_data),
-    )
-    notes: list[str] = []
+    publisher = IndexPublisher(plan.log_dir, in_place=True, others=Owner.REPAIRED)
     try:
-        for kind, action, data in actions:
-            place = beside(log, kind)
-            if action == RepairAction.REMOVE:
-                remove(place)
-                flush(place.parent.path)
-            elif action == RepairAction.WRITE and data is not None:
-                publish_beside(place, data, log, notes, ours=False, durable=True)
-    except OSError as error:
-        return failed(f"{place.uri}: {one_line(error)}; fix it and run the command again")
+        [done] = publisher.publish([_files_of(now, index, plan.log_dir)])
+        publisher.finish()
+    except PublishError as error:
+        return failed(str(error))
+    if not done.is_right:
+        why = "; ".join(done.problems) or "the log changed meanwhile"
+        return failed(f"{why}; fix it and run the command again")
     after, _ = _verified(plan.log_dir, plan.settings, segment)
     if after.repair.changes_files:
         return failed(f"after the repair, {after.repair.why}; run the command again")
-    return now._replace(outcome="; ".join((RepairOutcome.DONE, *notes)))
+    return now._replace(outcome="; ".join((RepairOutcome.DONE, *done.problems)))
+
+
+def _files_of(now: SegmentRepair, index: BuiltIndexes, log_dir: Location) -> SegmentFiles:
+    """Return the index files that a repair changes, as it wants them."""
+    segment, log = now.segment, now.segment.log(log_dir)
+    data = {IndexKind.TIME: index.time_index_data, IndexKind.OFFSET: index.offset_index_data}
+    wanted = {RepairAction.WRITE: Wanted.BYTES, RepairAction.REMOVE: Wanted.LEFT}
+    files = [
+        TargetFile(
+            kind,
+            beside(log, kind.file),
+            wanted[action],
+            data[kind] if action == RepairAction.WRITE else None,
+            seen=segment.index_file(kind),
+        )
+        for kind, action in zip(data, now.repair[:2], strict=True)
+        if action in wanted
+    ]
+    return SegmentFiles(
+        log,
+        files,
+        size_bytes=segment.size_bytes,
+        last_modified_ms=segment.last_modified_ms,
+    )

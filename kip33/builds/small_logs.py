@@ -15,32 +15,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import kip33
-from kip33.archive.listing import Column, log_uris
+from kip33.archive.listing import log_uris
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.reuse import ours_column
-from kip33.catalog.schema import SEGMENTS
-from kip33.formats.batch import CODEC_NAMES
+from kip33.builds.segment_rows import BuiltRows, LogFigures, lists_of, rows_of
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import is_ready
 from kip33.formats.scan import aligned
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.published_files import (
     IndexPublisher,
-    PublishedFile,
     PublishedFiles,
     SegmentFiles,
     TargetFile,
 )
 from kip33.rules.group_scan import SCANNED, GroupScan, ScannedLogs, scan_logs
 from kip33.rules.index_entries import RECOVER
-from kip33.rules.publication import IndexFileState, Wanted
+from kip33.rules.publication import Wanted
 from kip33.rules.segment_summary import (
     SUMMARY_RECORD,
-    TIMESTAMP_TYPES,
     SegmentStatus,
-    TimestampSource,
-    names_of,
 )
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.untimestamped import Untimestamped
@@ -51,29 +45,8 @@ LEAST_ROWS: Final = 256  # of a bin: for fewer, loading the code costs more than
 MOST_LOG_BYTES: Final = 2 << 20
 SCAN_BYTES: Final = 512 << 10  # of the logs in one call: they stay in the CPU's cache
 _LOG: Final = ".log"
-_TEXT: Final = pa.string()
 _KINDS: Final = (IndexKind.TIME, IndexKind.OFFSET)
-_FILE_COLUMNS: Final = ("bytes", "modified_ms", "matches", "crc32c")  # as PublishedFile has them
-_NO_FILE: Final = (None,) * len(PublishedFile._fields)
 _MAGICS: Final = (0, 1, 2)
-_SOURCES: Final = (TimestampSource.LOG.value, TimestampSource.LAST_MODIFIED.value)
-_AS_SUMMED: Final = (
-    *("batch_count", "out_of_order_batches", "max_timestamp"),
-    *("last_offset", "first_batch_timestamp"),
-)
-
-
-class PlainRows(NamedTuple):
-    """The rows of a group that are done."""
-
-    is_done: npt.NDArray[np.bool_]  # of each segment of the group
-    rows: pa.Table  # SEGMENTS, of these in their order
-    files_written: int = 0
-
-    @classmethod
-    def none(cls, segments: int) -> Self:
-        """Return that nothing is done of a group."""
-        return cls(np.zeros(segments, bool), SEGMENTS.empty_table())
 
 
 def groups_small_logs(build: BuildSpec, rows: int) -> bool:
@@ -98,8 +71,13 @@ class SmallLogs:
         self._scan = GroupScan(build.settings)
         self._buffer = aligned(2 * SCAN_BYTES + MOST_LOG_BYTES + 1)
 
-    def done_of(self, group: pa.Table, publisher: IndexPublisher) -> PlainRows:
-        """Return what is done of a group: rows of the listing, consecutive, at most GROUP_ROWS."""
+    def done_of(
+        self, group: pa.Table, publisher: IndexPublisher
+    ) -> tuple[npt.NDArray[np.bool_], BuiltRows]:
+        """Return which segments of a group are done, and their rows.
+
+        `group` has rows of the listing, consecutive, at most GROUP_ROWS.
+        """
         group = group.combine_chunks()
         paths: list[Any] = group["path"].to_pylist()
         sizes: list[Any] = group["size_bytes"].to_pylist()
@@ -118,8 +96,21 @@ class SmallLogs:
         logs = _PlainLogs(*map(np.concatenate, zip(*done, strict=True)))
         is_done = np.zeros(group.num_rows, bool)
         is_done[logs.rows] = True
-        table = logs.as_rows(self._build, group.take(pa.array(logs.rows)), published)
-        return PlainRows(is_done, table, sum(one.written for one in published))
+        listed = group.take(pa.array(logs.rows))
+        uris = log_uris(self._build.source, listed["path"], listed["inside"])
+        columns = {"open_transactions": pa.repeat(UNCHANGED, len(logs.rows))}
+        table = rows_of(
+            self._build,
+            listed,
+            logs.figures(listed),
+            published or [PublishedFiles() for _ in logs.rows],
+            log_uri=uris,
+            index_uri=self._build.index_uris(uris),
+            time_index_entries=pa.array(logs.index_bytes // TIME_ENTRY_BYTES),
+            **(columns if IndexKind.TRANSACTION in self._build.kinds else {}),
+        )
+        written = sum(one.written for one in published)
+        return is_done, BuiltRows(table, pc.sum(table["size_bytes"]).as_py() or 0, written)
 
     def _read(
         self, paths: Sequence[str], sizes: Sequence[int], may_be_plain: Sequence[bool]
@@ -166,61 +157,24 @@ class _PlainLogs(NamedTuple):
         index_bytes = np.array([len(data) for data in scanned.time_indexes], np.int64)
         return cls(rows[which], scanned.found[which], scanned.summaries[which], index_bytes[which])
 
-    def as_rows(
-        self, build: BuildSpec, listed: pa.Table, published: Sequence[PublishedFiles]
-    ) -> pa.Table:
-        """Return the rows of a catalog, as `builds.task.build_segments` makes them one by one."""
-        logs = log_uris(build.source, listed["path"], listed["inside"])
-        columns: dict[str, Any] = {
-            name: listed[name] for name in SEGMENTS.names if name in listed.column_names
-        }
-        columns |= {"log_uri": logs, "valid_bytes": listed["size_bytes"]}
-        columns |= {name: self._same(value) for name, value in build.settings_of_row.items()}
-        columns |= {"status": self._same(SegmentStatus.OK.value)}
-        columns |= {"kip33_version": self._same(kip33.__version__)}
-        columns |= self._of_batches(listed)
-        if build.kinds:
-            columns |= _of_files(published, build.index_uris(logs))
-        else:
-            columns["index_file"] = self._same(IndexFileState.NONE.value)
-        columns["time_index_entries"] = pa.array(self.index_bytes // TIME_ENTRY_BYTES)
-        if IndexKind.TRANSACTION in build.kinds:
-            columns["open_transactions"] = self._same(UNCHANGED)
-        arrays = []
-        for field in SEGMENTS:
-            column = columns.get(field.name)
-            column = pa.nulls(len(self.rows), field.type) if column is None else column
-            arrays.append(column.cast(field.type))
-        return pa.table(arrays, schema=SEGMENTS)
-
-    def _same(self, value: Any) -> Any:
-        return pa.repeat(pa.scalar(value), len(self.rows))
-
-    def _of_batches(self, listed: pa.Table) -> dict[str, Any]:
-        of = {
-            name: np.ascontiguousarray(self.summaries[name]) for name in SUMMARY_RECORD.names or ()
-        }
-        has_none = of["max_timestamp"] < 0
-        by_log = pa.array(of["max_timestamp"])
+    def figures(self, listed: pa.Table) -> LogFigures:
+        """Return what a catalog says of them; `listed` has their rows of a listing."""
+        count = len(self.rows)
         has_epoch = self.found["epoch"] >= 0
         ends: Any = pa.array(np.concatenate(([0], np.cumsum(has_epoch))), pa.int32())
         epochs, offsets = (self.found[name][has_epoch] for name in ("epoch", "epoch_offset"))
-        return {
-            **{name: pa.array(of[name]) for name in _AS_SUMMED},
-            "record_count": pa.array(of["record_count"], mask=of["wrappers"] > 0),
-            "offset_of_max_timestamp": pa.array(of["offset_of_max_timestamp"], mask=has_none),
-            "largest_timestamp": pc.if_else(pa.array(has_none), listed["last_modified_ms"], by_log),
-            "largest_timestamp_source": pa.array(_SOURCES).take(pa.array(has_none.astype(np.int8))),
-            "smallest_timestamp": pa.array(
-                of["smallest_timestamp"], mask=of["unknown_smallest"] != 0
-            ),
-            "timestamp_types": _lists(of["timestamp_types"], TIMESTAMP_TYPES, pa.string()),
-            "codecs": _lists(of["codecs"], CODEC_NAMES, pa.string()),
-            "magics": _lists(self.found["magics"], _MAGICS, pa.int32()),
-            "leader_epochs": pa.ListArray.from_arrays(ends, pa.array(epochs, pa.int32())),
-            "leader_epoch_offsets": pa.ListArray.from_arrays(ends, pa.array(offsets)),
-            "batches_crc32": pa.array(np.ascontiguousarray(self.found["batches_crc32"])),
-        }
+        return LogFigures(
+            [SegmentStatus.OK] * count,
+            pa.nulls(count, pa.string()),
+            listed["size_bytes"],
+            listed["size_bytes"],
+            self.summaries,
+            lists_of(self.found["magics"], _MAGICS, pa.int32()),
+            pa.ListArray.from_arrays(ends, pa.array(epochs, pa.int32())),
+            pa.ListArray.from_arrays(ends, pa.array(offsets)),
+            pa.array(np.ascontiguousarray(self.found["batches_crc32"])),
+            np.zeros(count, bool),
+        )
 
 
 class _IndexFiles:
@@ -261,31 +215,6 @@ class _IndexFiles:
             last_modified_ms=modified_ms,
             before_log=is_new,
         )
-
-
-def _of_files(published: Sequence[PublishedFiles], uris: Column) -> dict[str, Any]:
-    """Return the columns of index files, given the URIs of time indexes that are there."""
-    states = pa.array([one.state for one in published], _TEXT)
-    columns = {
-        "index_file": states,
-        "index_uri": pc.if_else(pc.is_valid(states), uris, None),
-        "notes": pa.array([one.notes or None for one in published], pa.list_(_TEXT)),
-        "index_error": pa.array(["; ".join(one.problems) or None for one in published], _TEXT),
-    }
-    for kind in _KINDS:
-        files = [one.files.get(kind) or _NO_FILE for one in published]
-        values = zip(*files, strict=True) if files else [()] * len(_NO_FILE)
-        for name, of_kind in zip(_FILE_COLUMNS, values, strict=True):
-            field = SEGMENTS.field(f"{kind}_{name}")
-            columns[field.name] = pa.array(of_kind, field.type)
-    return columns
-
-
-def _lists(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> Any:
-    """Return for each number the list of the names whose bit is set."""
-    kinds, index = np.unique(bits, return_inverse=True)
-    lists = [list(names_of(int(one), names)) for one in kinds]
-    return pa.array(lists, pa.list_(kind)).take(pa.array(index))
 
 
 def _may_be_plain(group: pa.Table) -> list[bool]:

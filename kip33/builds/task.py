@@ -1,22 +1,24 @@
 """Build the segments of one bin: their index files and catalog rows, the work of one task."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import kip33
 from kip33.archive.directory import Segment
-from kip33.archive.listing import LISTING
+from kip33.archive.listing import LISTING, log_uris
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import add_notes, publisher_of, put_into
-from kip33.builds.small_logs import GROUP_ROWS, PlainRows, SmallLogs, groups_small_logs
-from kip33.builds.transaction_files import PENDING, extra_columns
+from kip33.builds.index_files import publisher_of
+from kip33.builds.segment_rows import BuiltRows, LogFigures, rows_of
+from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
+from kip33.builds.transaction_files import PENDING, WAITS, WaitingRow, with_waiting
 from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import SEGMENTS
@@ -27,6 +29,7 @@ from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import TIME_ENTRY_BYTES
 from kip33.indexing.published_files import (
     IndexPublisher,
+    PublishedFile,
     PublishedFiles,
     SegmentFiles,
     TargetFile,
@@ -50,17 +53,7 @@ from kip33.rules.index_tail import LAST_HEADER_BYTES
 from kip33.rules.index_verdict import GOOD, IndexVerdict
 from kip33.rules.publication import IndexFileState, Owner, There, Wanted, decide
 from kip33.rules.segment_notes import SegmentNote
-from kip33.rules.segment_summary import (
-    NOT_READ,
-    SUMMARY_RECORD,
-    TIMESTAMP_TYPES,
-    SegmentStatus,
-    TimestampSource,
-    codec_names,
-    largest_timestamp,
-    names_of,
-    smallest_timestamp,
-)
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus, new_summary
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.transactions import BEGAN_HERE, KNOWN_BY
 from kip33.stores.concurrently import map_in_order
@@ -68,7 +61,6 @@ from kip33.stores.locations import Location
 from kip33.stores.own_files import set_flushing, temporary_files_of
 
 _KINDS: Final = tuple(IndexKind)
-_SUMMARY_FIELDS: Final = SUMMARY_RECORD.names or ()
 
 
 class TaskResult(NamedTuple):
@@ -92,22 +84,18 @@ class KnownSegment(NamedTuple):
 
 
 class _Scanned(NamedTuple):
-    """A segment that was read: its row so far, and the index files that it should have."""
+    """A segment that was read, and the index files that it should have."""
 
-    row: dict[str, Any]
+    indexes: BuiltIndexes
     files: SegmentFiles
+    time_index: Location  # the place of its time index
+    entries: int | None = None  # of that
     bytes_read: int = 0  # of the log
-    pending: dict[str, Any] | None = None  # more columns, if the row waits for its `.txnindex`
+    notes: Sequence[SegmentNote] = ()
+    kept: PublishedFiles | None = None  # of a log that was not read: the files that it was told by
+    open_transactions: str | None = None
+    waiting: WaitingRow | None = None
     file_time_offset: int | None = None  # the row's, if its `.timeindex` has the log's bytes
-
-
-class Built(NamedTuple):
-    """A catalog row and the figures of its work."""
-
-    row: dict[str, Any]
-    bytes_read: int  # of the log
-    pending: dict[str, Any] | None = None  # more columns, if the row waits for its `.txnindex`
-    files_written: int = 0
 
 
 def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table) -> TaskResult:
@@ -119,43 +107,41 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     with temporary_files_of(id_of(staging.name)):
         result = _BinResult(staging, number)
         publisher = publisher_of(build)
-        logs = SmallLogs(build) if groups_small_logs(build, files.num_rows) else None
-        if logs is None:
-            built = build_segments(build, _segments(files), publisher)
-            while some := [*islice(built, GROUP_ROWS)]:
-                result.add_group(PlainRows.none(len(some)), some)
-        else:
+        if groups_small_logs(build, files.num_rows):
+            logs = SmallLogs(build)
             for first in range(0, files.num_rows, GROUP_ROWS):
                 group = files.slice(first, GROUP_ROWS)
-                plain = logs.done_of(group, publisher)
-                rest = _segments(group.filter(pa.array(~plain.is_done)))
-                result.add_group(plain, [*build_segments(build, rest, publisher)])
+                is_done, plain = logs.done_of(group, publisher)
+                others = group.filter(pa.array(~is_done))
+                built = [plain, *build_segments(build, others, publisher)]
+                result.add(_in_order(is_done, built))
+        else:
+            for one in build_segments(build, files, publisher):
+                result.add(one)
         publisher.finish()
         return result.publish()
 
 
 def build_segments(
-    build: BuildSpec,
-    segments: Iterable[KnownSegment],
-    publisher: IndexPublisher,
-    *,
-    native: bool = True,
-) -> Iterator[Built]:
-    """Read each segment, publish index files a group at a time, yield the segments in order.
+    build: BuildSpec, files: pa.Table, publisher: IndexPublisher, *, native: bool = True
+) -> Iterator[BuiltRows]:
+    """Read each segment, publish index files a group at a time, yield the rows of each group.
 
-    Existing files of other programs are replaced only with `overwrite`. No error is raised for a
-    segment: a fault of the log or of publishing is the row's `status` and `error`. A `.txnindex` is
-    not written here, nor an `.index` that waits for one.
+    `files` are of `KnownSegments.to_read`. Existing files of other programs are replaced only with
+    `overwrite`. No error is raised for a segment: a fault of the log or of publishing is the row's
+    `status` and `error`. A `.txnindex` is not written here, nor an `.index` that waits for one.
     """
     scanned = map_in_order(
         build.source,
-        segments,
+        _segments(files),
         partial(_scan_segment, build, native=native),
         held_bytes=lambda known: known.segment.size_bytes or 0,
     )
+    done = 0
     for group in in_groups(scanned, lambda one: one.files):
         published = publisher.publish([one.files for one in group])
-        yield from map(_built, group, published)
+        yield _built(build, files.slice(done, len(group)), group, published)
+        done += len(group)
 
 
 class _BinResult:
@@ -167,29 +153,28 @@ class _BinResult:
         self._bytes_read = self._files_written = self._unreadable = 0
         self._first_unreadable: tuple[str, str] | None = None
 
-    def add_group(self, plain: PlainRows, others: Sequence[Built]) -> None:
-        """Add the segments of a group: the rows of plain logs, and the others, in their order."""
-        at = np.flatnonzero(~plain.is_done)
-        ready = [number for number, built in enumerate(others) if not built.pending]
-        rows = pa.Table.from_pylist([others[number].row for number in ready], SEGMENTS)
-        if plain.rows.num_rows:
-            order = np.argsort(np.concatenate([np.flatnonzero(plain.is_done), at[ready]]))
-            rows = pa.concat_tables([plain.rows, rows]).take(pa.array(order))
+    def add(self, built: BuiltRows) -> None:
+        """Add the next segments."""
+        rows = built.rows
+        if WAITS in rows.column_names:
+            is_ready = pc.is_null(rows[WAITS])
+            if waiting := rows.num_rows - (pc.sum(is_ready).as_py() or 0):
+                pending = rows.filter(pc.invert(is_ready)) if waiting < rows.num_rows else rows
+                self._pending.append_table(pending)
+                rows = rows.filter(is_ready)
+            rows = rows.select(SEGMENTS.names)
         if rows.num_rows:
             self._writer.append_table(rows)
-        self._bytes_read += pc.sum(plain.rows["size_bytes"]).as_py() or 0
-        self._files_written += plain.files_written
-        for built in others:
-            if built.pending:
-                self._pending.append(built.row | built.pending)
-            self._count(built)
-
-    def _count(self, built: Built) -> None:
         self._bytes_read += built.bytes_read
         self._files_written += built.files_written
-        if built.row["status"] == SegmentStatus.UNREADABLE:
-            self._unreadable += 1
-            log = (built.row["log_uri"], built.row["error"] or "")
+        self._count_unreadable(rows)
+
+    def _count_unreadable(self, rows: pa.Table) -> None:
+        found = rows.filter(pc.equal(rows["status"], SegmentStatus.UNREADABLE.value))
+        self._unreadable += found.num_rows
+        logs: Any = zip(found["log_uri"].to_pylist(), found["error"].to_pylist(), strict=True)
+        for uri, error in logs:
+            log = (uri, error or "")
             self._first_unreadable = min(self._first_unreadable or log, log)
 
     def publish(self) -> TaskResult:
@@ -199,6 +184,16 @@ class _BinResult:
             *(self._writer.publish(), self._bytes_read, self._files_written, pending_part),
             *(self._unreadable, self._first_unreadable),
         )
+
+
+def _in_order(is_done: npt.NDArray[np.bool_], built: Sequence[BuiltRows]) -> BuiltRows:
+    """Return the rows of plain logs, the first ones, and of the others, in the group's order."""
+    rows = pa.concat_tables([one.rows for one in built], promote_options="default")
+    if not is_done.all():
+        at = np.concatenate([np.flatnonzero(is_done), np.flatnonzero(~is_done)])
+        rows = rows.take(pa.array(np.argsort(at)))
+    figures = (sum(each) for each in zip(*(one[1:] for one in built), strict=True))
+    return BuiltRows(rows, *figures)
 
 
 def _segments(files: pa.Table) -> Iterator[KnownSegment]:
@@ -214,50 +209,88 @@ def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Sc
     """Read one segment; nothing is written. A fault of the log is the row's `status`."""
     segment = known.segment
     build = build.of_topic(segment.topic)
-    log = segment.log(build.source)
+    log, time_index = segment.log(build.source), build.index_location(segment)
     if segment.is_directory:
         index = unreadable(segment.error or "not listed")
-        return _Scanned(_row_of(build, segment, log, index), SegmentFiles(log))
+        return _Scanned(index, SegmentFiles(log), time_index)
     built_before = IndexKind.TIME in known.ours and segment.target_time_index_bytes is not None
     asks_tail = build.read_tail and not segment.error
     if asks_tail and not built_before:  # kip33's index is of the log before its change
-        row = _row_without_reading(build, segment, log)
-        if row:
-            return _Scanned(row, SegmentFiles(log), LAST_HEADER_BYTES)
+        told = _without_reading(build, segment, log)
+        if told:
+            return told
     file_time = FileTimeEntry.of(build.settings.untimestamped, segment)
     index, verdict = _index(build, known, log, file_time, native=native)
-    row = _row_of(build, segment, log, index)
-    if verdict and verdict.verdict in GOOD:
-        row["time_index_entries"] = verdict.entries
     files, notes = _files(build, known, index, verdict)
     if index.is_understated:
         notes.append(SegmentNote.UNDERSTATED)
     if _lacks_transaction_index(build, segment, index):
         notes.append(SegmentNote.HIDES_ABORTS)
-    add_notes(row, *notes)
-    pending: dict[str, Any] | None = None
+    open_transactions: str | None = None
+    waiting: WaitingRow | None = None
     if index.transactions and IndexKind.TRANSACTION in build.kinds:
-        row["open_transactions"] = UNCHANGED if index.transactions.changes_nothing else None
-        pending = extra_columns(build, segment, index.transactions, known.ours)
-        if pending and files.new_index and len(index.transactions.aborts):
-            pending["waiting_offset_index"] = files.new_index.data
+        open_transactions = UNCHANGED if index.transactions.changes_nothing else None
+        waiting = WaitingRow.of(segment, time_index, index.transactions, known.ours)
+        if waiting and files.new_index and len(index.transactions.aborts):
+            waiting = waiting._replace(waiting_offset_index=files.new_index.data)
             files = files._replace(new_index=None)
     has_file_time = file_time is not None and has_no_timestamps(index)
-    offset = file_time.offset if file_time and has_file_time else None
-    return _Scanned(row, files, index.bytes_read, pending, offset)
+    return _Scanned(
+        index,
+        files,
+        time_index,
+        _entries(build, index, verdict),
+        index.bytes_read,
+        notes,
+        open_transactions=open_transactions,
+        waiting=waiting,
+        file_time_offset=file_time.offset if file_time and has_file_time else None,
+    )
 
 
-def _built(scanned: _Scanned, published: PublishedFiles) -> Built:
-    """Return a segment after its index files were published."""
-    row, pending = scanned.row, scanned.pending
-    put_into(row, published)
-    if published.states and row["index_file"]:
-        row["index_uri"] = scanned.files.files[0].place.uri
-    if scanned.file_time_offset is not None and row.get("time_index_matches"):
-        row["file_time_offset"] = scanned.file_time_offset
-    if pending:
-        pending["time_index_is_right"] = published.is_right
-    return Built(row, scanned.bytes_read, pending, published.written)
+def _entries(build: BuildSpec, index: BuiltIndexes, verdict: SegmentVerdict | None) -> int | None:
+    """Return the entries of the time index that the log gives, or of a good one that is there."""
+    if verdict and verdict.verdict in GOOD:
+        return verdict.entries
+    if index.time_index_data is None:
+        return None
+    return len(index.time_index_data) // design_of(build.settings.dialect).entry.itemsize
+
+
+def _built(
+    build: BuildSpec,
+    listed: pa.Table,
+    group: Sequence[_Scanned],
+    published: Sequence[PublishedFiles],
+) -> BuiltRows:
+    """Return the rows of a group after its index files were published."""
+    found = [one.kept or done for one, done in zip(group, published, strict=True)]
+    for one, done in zip(group, found, strict=True):
+        done.notes[:0] = one.notes
+    file_times = [
+        one.file_time_offset if done.state and done.matches(IndexKind.TIME) else None
+        for one, done in zip(group, found, strict=True)
+    ]
+    rows = rows_of(
+        build,
+        listed,
+        LogFigures.of([one.indexes for one in group]),
+        found,
+        log_uri=log_uris(build.source, listed["path"], listed["inside"]),
+        index_uri=pa.array([one.time_index.uri for one in group], pa.string()),
+        time_index_entries=pa.array([one.entries for one in group], pa.int64()),
+        open_transactions=pa.array([one.open_transactions for one in group], pa.string()),
+        file_time_offset=pa.array(file_times, pa.int64()),
+    )
+    waiting = [
+        one.waiting and one.waiting._replace(time_index_is_right=done.is_right)
+        for one, done in zip(group, found, strict=True)
+    ]
+    return BuiltRows(
+        with_waiting(rows, waiting),
+        sum(one.bytes_read for one in group),
+        sum(one.written for one in found),
+    )
 
 
 def _index(
@@ -379,97 +412,33 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
     return has_aborted and not segment.target_transaction_index_bytes
 
 
-def _tail_row(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> dict[str, Any]:
-    """Return the row of a log that was not read: unknown columns are null."""
+def _of_tail(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> _Scanned:
+    """Return a log that was not read: the row's other columns are null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
-    row = _listed(build, segment, log) | {
-        "size_bytes": tail.log_bytes,
-        "index_uri": tail.files.place.uri,
-        "first_batch_timestamp": tail.first_batch.max_timestamp,
-        "max_timestamp": tail.last_entry.timestamp,
-        "offset_of_max_timestamp": None if names_next else tail.last_entry.offset,
-        "largest_timestamp": tail.last_entry.timestamp,
-        "largest_timestamp_source": TimestampSource.TIME_INDEX,
-        "time_index_entries": tail.files.time_index.size_bytes // TIME_ENTRY_BYTES,
-        "status": SegmentStatus.UNVERIFIED,
-        "index_file": IndexFileState.KEPT,
-        "time_index_bytes": tail.files.time_index.size_bytes,
-        "time_index_modified_ms": tail.files.time_index.modified_ms,
-    }
+    summary = new_summary()
+    summary["batch_count"] = 1  # at least
+    summary["first_batch_timestamp"] = tail.first_batch.max_timestamp
+    summary["max_timestamp"] = tail.last_entry.timestamp
+    summary["offset_of_max_timestamp"] = -1 if names_next else tail.last_entry.offset
+    index = unreadable(None, tail.log_bytes, SegmentStatus.UNVERIFIED)
+    files = {IndexKind.TIME: tail.files.time_index}
     if IndexKind.OFFSET in build.kinds and tail.files.offset_index:
-        row["offset_index_bytes"], row["offset_index_modified_ms"] = tail.files.offset_index
-    return row
+        files[IndexKind.OFFSET] = tail.files.offset_index
+    return _Scanned(
+        replace(index, summary=summary[0]),
+        SegmentFiles(log),
+        tail.files.place,
+        tail.files.time_index.size_bytes // TIME_ENTRY_BYTES,
+        LAST_HEADER_BYTES,
+        kept=PublishedFiles(
+            {kind: PublishedFile(*status, None, None) for kind, status in files.items()},
+            [IndexFileState.KEPT],
+        ),
+    )
 
 
-def _listed(build: BuildSpec, segment: Segment, log: Location) -> dict[str, Any]:
-    """Return the columns that come from the listing and the settings."""
-    return {
-        "log_dir": segment.log_dir,
-        "topic": segment.topic,
-        "partition": segment.partition,
-        "base_offset": segment.base_offset,
-        "log_uri": log.uri,
-        "size_bytes": segment.size_bytes,
-        "last_modified_ms": segment.last_modified_ms,
-        "active_segment": segment.active_segment,
-        "topic_id": segment.topic_id,
-        "partition_metadata_modified_ms": segment.partition_metadata_modified_ms,
-        "kip33_version": kip33.__version__,
-        **build.settings_of_row,
-    }
-
-
-def _row_of(
-    build: BuildSpec, segment: Segment, log: Location, index: BuiltIndexes
-) -> dict[str, Any]:
-    """Return the row of a log that was read, or could not be, without its index files."""
-    row = _listed(build, segment, log)
-    row["status"] = index.status
-    row["error"] = index.error
-    # What the other figures of an invalid log count depends on where the scan stopped. One that
-    # Kafka splits is read to its end.
-    if index.status == SegmentStatus.INVALID:
-        last_offset = int(index.summary["last_offset"]) if index.is_split else None
-        sizes = {"size_bytes": index.size_bytes, "valid_bytes": index.valid_bytes}
-        return row | sizes | {"last_offset": last_offset}
-    if index.status in NOT_READ:
-        return row
-    # One call for all numbers: each field of a record is an object of numpy.
-    summary = dict(zip(_SUMMARY_FIELDS, index.summary.item(), strict=True))
-    max_timestamp = summary["max_timestamp"]
-    row["size_bytes"] = index.size_bytes
-    row["valid_bytes"] = index.valid_bytes
-    row["batch_count"] = summary["batch_count"]
-    row["out_of_order_batches"] = summary["out_of_order_batches"]
-    row["record_count"] = None if summary["wrappers"] else summary["record_count"]
-    row["max_timestamp"] = max_timestamp
-    row["timestamp_types"] = list(names_of(summary["timestamp_types"], TIMESTAMP_TYPES))
-    row["magics"] = list(index.magics)
-    row["codecs"] = list(codec_names(summary["codecs"]))
-    row["leader_epochs"] = [epoch for epoch, _ in index.leader_epochs]
-    row["leader_epoch_offsets"] = [offset for _, offset in index.leader_epochs]
-    row["batches_crc32"] = index.batches_crc32
-    if summary["batch_count"]:
-        row["last_offset"] = summary["last_offset"]
-        row["first_batch_timestamp"] = summary["first_batch_timestamp"]
-        row["smallest_timestamp"] = smallest_timestamp(summary)
-    if max_timestamp >= 0:
-        row["offset_of_max_timestamp"] = summary["offset_of_max_timestamp"]
-    if index.time_index_data is not None:
-        row["largest_timestamp"], row["largest_timestamp_source"] = largest_timestamp(
-            max_timestamp, segment.last_modified_ms or 0
-        )
-        entry_bytes = design_of(build.settings.dialect).entry.itemsize
-        row["time_index_entries"] = len(index.time_index_data) // entry_bytes
-        if not build.kinds:
-            row["index_file"] = IndexFileState.NONE
-    return row
-
-
-def _row_without_reading(
-    build: BuildSpec, segment: Segment, log: Location
-) -> dict[str, Any] | None:
-    """Return the row from the end of a `.timeindex`, None if no `.timeindex` can be trusted.
+def _without_reading(build: BuildSpec, segment: Segment, log: Location) -> _Scanned | None:
+    """Return what the end of a `.timeindex` tells, None if no `.timeindex` can be trusted.
 
     The file of the index directory is tried first, then the one beside the log.
     """
@@ -488,7 +457,7 @@ def _row_without_reading(
             offset_index=IndexKind.OFFSET in build.kinds,
         )
         if tail:
-            return _tail_row(build, segment, log, tail)
+            return _of_tail(build, segment, log, tail)
     return None
 
 

@@ -11,7 +11,7 @@ with an ABORT marker gets no `.txnindex`, and its row says so.
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import add_notes, add_problems, publisher_of, put_into
+from kip33.builds.index_files import publisher_of
 from kip33.builds.reuse import ours_column
+from kip33.builds.segment_rows import file_columns
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import merged_rows, write_parts
 from kip33.catalog.partitions import whole_partitions
@@ -46,8 +47,9 @@ _BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
 _LINK: Final = [*KEY, "last_offset", "status", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
 _SEEN: Final = tuple(f"{IndexKind.TRANSACTION}_seen_{what}" for what in ("bytes", "modified_ms"))
+WAITS: Final = "transactions"  # not null in a row that waits
 _EXTRA: list["pa.Field[Any]"] = [
-    pa.field("transactions", pa.string()),  # the segment's TransactionSummary as JSON
+    pa.field(WAITS, pa.string()),  # the segment's TransactionSummary as JSON
     pa.field("time_index_uri", pa.string()),  # the `.txnindex` and the `.index` are beside it
     pa.field("waiting_offset_index", pa.binary()),  # bytes of a waiting `.index`; null: not waiting
     pa.field("time_index_is_right", pa.bool_()),  # whether the `.timeindex` matches the log
@@ -58,22 +60,48 @@ PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
 
 
-def extra_columns(
-    build: BuildSpec, segment: Segment, transactions: TransactionSummary, ours: Set[IndexKind]
-) -> dict[str, Any] | None:
-    """Return the columns that only PENDING has; None: the row does not wait.
+class WaitingRow(NamedTuple):
+    """The columns that only PENDING has, of a row that waits."""
 
-    It waits if transactions begin or end in the segment, or a `.txnindex` is there.
-    """
-    seen = segment.index_file(IndexKind.TRANSACTION)
-    if transactions.changes_nothing and seen is None:
-        return None
-    return {
-        "transactions": transactions.to_json(),
-        "time_index_uri": build.index_location(segment).uri,
-        ours_column(IndexKind.TRANSACTION): IndexKind.TRANSACTION in ours,
-        **dict(zip(_SEEN, seen or (None, None), strict=True)),
-    }
+    transactions: str
+    time_index_uri: str
+    waiting_offset_index: bytes | None
+    time_index_is_right: bool
+    is_ours: bool
+    seen_bytes: int | None
+    seen_modified_ms: int | None
+
+    @classmethod
+    def of(
+        cls,
+        segment: Segment,
+        time_index: Location,
+        transactions: TransactionSummary,
+        ours: Set[IndexKind],
+    ) -> Self | None:
+        """Return those of a segment; None: its row does not wait.
+
+        It waits if transactions begin or end in the segment, or a `.txnindex` is there.
+        """
+        seen = segment.index_file(IndexKind.TRANSACTION)
+        if transactions.changes_nothing and seen is None:
+            return None
+        is_ours = IndexKind.TRANSACTION in ours
+        text = transactions.to_json()
+        return cls(text, time_index.uri, None, True, is_ours, *(seen or (None, None)))
+
+
+_NOT_WAITING: Final = (None,) * len(_EXTRA)
+
+
+def with_waiting(rows: pa.Table, waiting: Sequence[WaitingRow | None]) -> pa.Table:
+    """Return rows of SEGMENTS as those of PENDING, None for each that does not wait."""
+    if not any(waiting):
+        return rows
+    columns = zip(*(one or _NOT_WAITING for one in waiting), strict=True)
+    for field, values in zip(_EXTRA, columns, strict=True):
+        rows = rows.append_column(field, pa.array(values, field.type))
+    return rows
 
 
 class _Completed(NamedTuple):
@@ -106,8 +134,7 @@ def finish_transactions(
         for group in in_groups(folded, lambda one: one.files):
             published = publisher.publish([one.files for one in group])
             files_written += sum(one.written for one in published)
-            rows = [_finished(build, *one) for one in zip(group, published, strict=True)]
-            yield pa.Table.from_pylist(rows, SEGMENTS)
+            yield _finished(build, group, published)
 
     finished = tuple(write_parts(draft, tables()))
     publisher.finish()
@@ -218,17 +245,28 @@ def _transaction_index(
     return TargetFile(kind, index_of_row(time_index, kind), wanted, data, is_ours, seen)
 
 
-def _finished(build: BuildSpec, completed: _Completed, published: PublishedFiles) -> _Row:
-    """Return a row after its files were published."""
-    row, transactions, _ = completed
-    put_into(row, published)
-    if transactions.problem:
-        add_problems(row, f"the .txnindex is not written: {transactions.problem}")
-    is_there = transactions.aborted == () or IndexKind.TRANSACTION in published.files
-    waits = row["waiting_offset_index"] is not None
-    if build.in_place and not waits and _hides_aborts(row, transactions, is_there=is_there):
-        add_notes(row, SegmentNote.HIDES_ABORTS)
-    return row
+def _finished(
+    build: BuildSpec, group: Sequence[_Completed], published: Sequence[PublishedFiles]
+) -> pa.Table:
+    """Return the rows of a group after its files were published."""
+    for (row, transactions, _), done in zip(group, published, strict=True):
+        before = row["index_file"]
+        done.states = [before, *done.states] if before else []
+        done.notes[:0] = row["notes"] or ()
+        done.problems[:0] = filter(None, [row["index_error"]])
+        if transactions.problem:
+            done.problems.append(f"the .txnindex is not written: {transactions.problem}")
+        is_there = transactions.aborted == () or IndexKind.TRANSACTION in done.files
+        waits = row["waiting_offset_index"] is not None
+        if build.in_place and not waits and _hides_aborts(row, transactions, is_there=is_there):
+            done.notes.append(SegmentNote.HIDES_ABORTS)
+    rows = pa.Table.from_pylist([one.row for one in group], SEGMENTS)
+    for name, column in file_columns(published).items():
+        number = rows.schema.get_field_index(name)
+        is_of_a_file = name not in ("index_file", "notes", "index_error")  # new beside the others
+        after = pc.coalesce(column, rows[name]) if is_of_a_file else column
+        rows = rows.set_column(number, SEGMENTS.field(name), after)
+    return rows
 
 
 def _hides_aborts(row: _Row, transactions: CompletedTransactions, *, is_there: bool) -> bool:

@@ -142,6 +142,10 @@ class PublishedFiles:
         """Return whether no file is missing, and none is to be written again."""
         return _PROMISED.issuperset(self.states)
 
+    def matches(self, kind: IndexKind) -> bool:
+        """Return whether a file is there and has the bytes that the log gives."""
+        return kind in self.files and bool(self.files[kind].matches)
+
     def add(self, kind: IndexKind, decision: FileDecision, file: PublishedFile | None) -> None:
         """Add a file that was dealt with."""
         if file:
@@ -193,16 +197,23 @@ class IndexPublisher:
     """Publishes the index files of one group of segments after another."""
 
     def __init__(
-        self, index_dir: Location, *, in_place: bool, overwrite: bool, lists_puts: bool = False
+        self,
+        index_dir: Location,
+        *,
+        in_place: bool,
+        others: Owner = Owner.ANOTHERS,
+        lists_puts: bool = False,
+        if_not_flushed: str = "fix it and run the command again",
     ) -> None:
-        """Take the directory of the index files, and what a build is asked.
+        """Take the directory of the index files, and what a command is asked.
 
-        `lists_puts`: in a bucket, list folders instead of asking for each new file.
+        `others`: what a file of another program is to it. `lists_puts`: in a bucket, list folders
+        instead of asking for each new file. `if_not_flushed`: what to do if the disk fails.
         """
-        self._index_dir, self._in_place, self._overwrite = index_dir, in_place, overwrite
+        self._index_dir, self._in_place, self._others = index_dir, in_place, others
         self._lists_puts = lists_puts
         self._put: Counter[str] = Counter()  # into each folder of a bucket
-        self._flusher = _Flusher()
+        self._flusher = _Flusher(if_not_flushed)
 
     def publish(self, group: Sequence[SegmentFiles]) -> list[PublishedFiles]:
         """Publish the files of some segments; return what became of them, in order.
@@ -271,7 +282,7 @@ class IndexPublisher:
         """Look, decide, act; a fault of the store is a problem of the segment."""
         owner = Owner.OURS
         if not file.is_ours and (file.seen is not None or file.wanted in _NEVER_WRITTEN):
-            owner = Owner.REPLACED if self._overwrite else Owner.ANOTHERS
+            owner = self._others
         try:
             there, status, data = _look(segment, file, owner)
             decision = decide(file.kind, file.wanted, owner, there)
@@ -286,6 +297,7 @@ class IndexPublisher:
                 left = _as_published(status, True, file.data, file.crc32c)
             elif decision.action is Action.REMOVE:
                 remove(file.place)
+                self._flusher.add_folder(file.place)
             elif status and (decision.state or not decision.counts):
                 if there is There.SAME and owner is Owner.OURS and self._in_place:
                     _note_owners(done, correct_owner(file.place, segment.log))
@@ -446,7 +458,8 @@ class _WrittenFile(NamedTuple):
 class _Flusher:
     """Flushes files while other work goes on, and at the end their folders."""
 
-    def __init__(self) -> None:
+    def __init__(self, if_not_flushed: str) -> None:
+        self._if_not_flushed = if_not_flushed
         self._pool = ThreadPoolExecutor(FLUSHING_THREADS, thread_name_prefix="kip33-flush")
         self._next: list[_WrittenFile] = []  # files that no thread has yet
         self._waiting: deque[Future[list[_WrittenFile]]] = deque()
@@ -472,7 +485,7 @@ class _Flusher:
         try:
             self._collect(MOST_WAITING // FILES_AT_ONCE)
         except OSError as error:
-            raise _publish_error(error) from error
+            raise self._publish_error(error) from error
 
     def add_folder(self, place: Location) -> None:
         """Flush the folder of a file at the end, because a name in it is new."""
@@ -500,7 +513,7 @@ class _Flusher:
         except OSError as error:
             for file in self._not_flushed:
                 _remove(file.ours)
-            raise _publish_error(error) from error
+            raise self._publish_error(error) from error
 
     def _collect(self, most_waiting: int) -> None:
         """Wait for the oldest lists; the first OSError of a file is raised after all of them."""
@@ -517,6 +530,11 @@ class _Flusher:
         if self._next:
             self._waiting.append(self._pool.submit(_flush_files, self._next))
             self._next = []
+
+    def _publish_error(self, error: OSError) -> PublishError:
+        return PublishError(
+            f"index files cannot be flushed to the disk: {one_line(error)}; {self._if_not_flushed}"
+        )
 
 
 def _flush_files(files: list[_WrittenFile]) -> list[_WrittenFile]:
@@ -544,10 +562,3 @@ def _remove(ours: tuple[str, ...]) -> None:
     for path in sorted(ours, key=lambda path: not path.endswith(".index")):
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108
-
-
-def _publish_error(error: OSError) -> PublishError:
-    return PublishError(
-        f"index files cannot be flushed to the disk: {one_line(error)}; the snapshot is "
-        "not committed: fix it and run the command again, or build with --no-fsync"
-    )

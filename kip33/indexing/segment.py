@@ -273,7 +273,7 @@ def _outcome(
 
 
 def unreadable(
-    error: str, size_bytes: int = 0, status: SegmentStatus = SegmentStatus.UNREADABLE
+    error: str | None, size_bytes: int = 0, status: SegmentStatus = SegmentStatus.UNREADABLE
 ) -> BuiltIndexes:
     """Return the result for a segment whose bytes could not be read; `status` is in NOT_READ."""
     return _Gathered().result(status, error, size_bytes=size_bytes)

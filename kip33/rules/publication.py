@@ -58,7 +58,7 @@ class Wanted(StrEnum):
     CUT = "cut"  # in place: a broker's recovery cuts the log, if it finds no such file
     REFUSED = "refused"  # in place: a broker's recovery fails, if it finds no such file
     SPLIT = "split"  # in place: a broker's recovery splits the segment, if it finds no such file
-    LEFT = "left"  # in place: a file beside it is not right, so a broker should write all
+    LEFT = "left"  # in place: the log or a file beside it is not right, so a broker writes all
 
 
 class Owner(StrEnum):
@@ -66,6 +66,7 @@ class Owner(StrEnum):
 
     OURS = "ours"
     REPLACED = "replaced"  # another program's, and kip33 is asked to overwrite it
+    REPAIRED = "repaired"  # a broker's, wrong, and kip33 is asked to repair it: it stays a broker's
     ANOTHERS = "another's"
 
 
@@ -107,6 +108,7 @@ _OURS: Final = FileDecision(Action.KEEP, IndexFileState.WRITTEN, is_right=True)
 _UNPROVEN: Final = FileDecision(Action.KEEP, IndexFileState.WRITTEN)
 _OURS_WRONG: Final = FileDecision(Action.KEEP, IndexFileState.STALE)
 _THEIRS: Final = FileDecision(Action.KEEP, IndexFileState.KEPT, is_right=True)
+_REPAIRED: Final = FileDecision(Action.WRITE, IndexFileState.KEPT, is_right=True)
 _THEIRS_OTHER: Final = FileDecision(Action.KEEP, IndexFileState.KEPT)
 _MISSING: Final = FileDecision(Action.KEEP)
 _NEITHER: Final = FileDecision(Action.KEEP, counts=False)
@@ -118,6 +120,9 @@ _NEWER: Final = FileDecision(Action.WITHHOLD, IndexFileState.STALE)
 # fmt: off
 TABLE: Final[tuple[_Row, ...]] = (
     # wanted          owner           there          what is done   what is noted
+    (Wanted.BYTES,    Owner.REPAIRED, There.NOTHING, _REPAIRED,     None),
+    (Wanted.BYTES,    Owner.REPAIRED, There.SAME,    _THEIRS,       None),
+    (Wanted.BYTES,    Owner.REPAIRED, There.OTHER,   _REPAIRED,     None),
     (Wanted.BYTES,    _ANY,           There.NOTHING, _WRITE,        None),
     (Wanted.BYTES,    Owner.ANOTHERS, There.SAME,    _THEIRS,       None),
     (Wanted.BYTES,    Owner.ANOTHERS, _ANY,          _THEIRS_OTHER, Note.TIME_INDEX_KEPT),
@@ -126,11 +131,11 @@ TABLE: Final[tuple[_Row, ...]] = (
     (Wanted.BYTES,    _ANY,           There.OTHER,   _WRITE,        None),
     (Wanted.EMPTY,    _ANY,           There.NOTHING, _ALL_RIGHT,    None),
     (Wanted.EMPTY,    Owner.OURS,     _ANY,          _GONE_RIGHT,   None),
-    (Wanted.EMPTY,    Owner.ANOTHERS, There.SAME,    _THEIRS,       None),
-    (Wanted.EMPTY,    Owner.ANOTHERS, _ANY,          _THEIRS_OTHER, Note.TIME_INDEX_KEPT),
     (Wanted.EMPTY,    Owner.REPLACED, There.SAME,    _OURS,         None),
     (Wanted.EMPTY,    Owner.REPLACED, There.NEWER,   _NEWER,        Note.OF_ANOTHER_BUILD),
     (Wanted.EMPTY,    Owner.REPLACED, There.OTHER,   _WRITE,        None),
+    (Wanted.EMPTY,    _ANY,           There.SAME,    _THEIRS,       None),
+    (Wanted.EMPTY,    _ANY,           _ANY,          _THEIRS_OTHER, Note.TIME_INDEX_KEPT),
     (Wanted.GOOD,     _ANY,           There.NOTHING, _MISSING,      None),
     (Wanted.GOOD,     Owner.OURS,     _ANY,          _OURS,         None),
     (Wanted.GOOD,     _ANY,           _ANY,          _THEIRS,       None),
@@ -152,6 +157,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     (Wanted.SPLIT,    _ANY,           There.NOTHING, _WITHHELD,     Note.BROKER_SPLITS),
     (Wanted.SPLIT,    Owner.OURS,     _ANY,          _OURS_WRONG,   None),
     (Wanted.SPLIT,    _ANY,           _ANY,          _THEIRS_OTHER, None),
+    (Wanted.LEFT,     Owner.REPAIRED, _ANY,          _GONE_RIGHT,   None),
     (Wanted.LEFT,     _ANY,           _ANY,          _WITHHELD,     Note.LEFT_TO_BROKER),
 )
 # fmt: on

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import publisher_of
-from kip33.builds.task import KnownSegment, build_segments
+from kip33.builds.task import build_segments
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
 from kip33.rules.index_builder import IndexSettings
@@ -27,6 +28,7 @@ from tests.benchmarks.other_readers import (
 )
 from tests.benchmarks.segments import SegmentFile, link_copies
 from tests.benchmarks.timing import Contestant, Times, clocked, take_turns
+from tests.builders.plans import files_to_read
 
 READING: Final = "plain reading of the file"
 MEMORY: Final = "plain reading of bytes in memory (numpy's sum)"
@@ -111,11 +113,9 @@ class PathToIndex:
         self._source = Location.of(file.path.parent.parent)
         self._scratch = scratch
         self._runs = itertools.count()
-        self._segment = next(
-            segment
-            for segment in list_tree(self._source).segments()
-            if segment.path.startswith(file.kind.partition)
-        )
+        listed = list_tree(self._source).table
+        is_of_kind = pc.starts_with(listed["path"], file.kind.partition)
+        self._files = files_to_read(listed.filter(is_of_kind).slice(0, 1))
         self.index_folder = scratch
 
     def run(self) -> None:
@@ -124,15 +124,15 @@ class PathToIndex:
         kinds = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
         build = BuildSpec(self._source, target, IndexSettings(), kinds)
         publisher = publisher_of(build)
-        [built] = build_segments(build, [KnownSegment(self._segment)], publisher)
+        [built] = build_segments(build, self._files, publisher)
         publisher.finish()
-        row = built.row
+        [row] = built.rows.to_pylist()
         if row["status"] != "ok" or row["index_file"] != IndexFileState.WRITTEN:
-            raise ValueError(f"{self._segment.path}: {row['status']}, {row['error']}")
+            raise ValueError(f"{row['log_uri']}: {row['status']}, {row['error']}")
 
     def indexes(self) -> tuple[bytes, ...]:
         """Return the index files of the last run."""
-        return indexes_of(self.index_folder / self._segment.path)
+        return indexes_of(self.index_folder / self._files["path"][0].as_py())
 
 
 def require_agreement(indexing: PathToIndex, kafka_log: Path) -> None:

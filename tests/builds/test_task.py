@@ -4,14 +4,14 @@ import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.archive.directory import Segment
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.index_files import publisher_of
-from kip33.builds.task import Built, KnownSegment, build_segments
+from kip33.builds.task import build_segments
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.time_index import index_crc32c
@@ -20,6 +20,7 @@ from kip33.indexing.published_files import IndexPublisher, SegmentFiles
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.segment_notes import SegmentNote
 from kip33.stores.locations import Location
+from tests.builders.plans import files_to_read
 from tests.builders.segment_builder import Record, v0_message, v1_message, v2_batch, wrapper
 
 BASE = 40
@@ -32,6 +33,14 @@ BROKEN = v2_batch(BASE, [Record(1)], crc=0)
 OTHER_SETTINGS = IndexSettings(index_interval_bytes=0)
 INVALID = v2_batch(BASE - 1, [Record(1)])
 INDEXES = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
+
+
+class Built(NamedTuple):
+    """The row of one segment, and the figures of its work."""
+
+    row: dict[str, Any]
+    bytes_read: int
+    files_written: int
 
 
 class Archive:
@@ -63,22 +72,19 @@ class Archive:
         **how: Any,
     ) -> Built:
         index_dir = Location.of(how.pop("index_dir", self.index_dir))
-        (segment,) = list_tree(Location.of(self.source), index_dir).segments()
+        listed = list_tree(Location.of(self.source), index_dir).table
         kinds = INDEXES if offset_index else frozenset({IndexKind.TIME})
         settings = settings or IndexSettings()
         build = BuildSpec(Location.of(self.source), index_dir, settings, kinds, **how)
-        return build_segment(build, known(segment, ours=ours))
+        return build_segment(build, files_to_read(listed, ours=ours))
 
 
-def build_segment(build: BuildSpec, known: KnownSegment) -> Built:
+def build_segment(build: BuildSpec, files: pa.Table) -> Built:
     publisher = publisher_of(build)
-    [built] = build_segments(build, [known], publisher, native=False)
+    [(rows, *figures)] = build_segments(build, files, publisher, native=False)
     publisher.finish()
-    return built
-
-
-def known(segment: Segment, *, ours: bool = False) -> KnownSegment:
-    return KnownSegment(segment, INDEXES if ours else frozenset())
+    [row] = rows.select(SEGMENTS.names).to_pylist()
+    return Built(row, *figures)
 
 
 def modified(file: Path) -> int:
@@ -93,7 +99,7 @@ def archive(tmp_path: Path) -> Archive:
 def test_the_whole_row(archive: Archive) -> None:
     built = archive.build()
     modified_ms = modified(archive.log)
-    assert built.row == {
+    assert built.row == dict.fromkeys(SEGMENTS.names) | {
         "log_dir": "b1", "topic": "orders", "partition": 3, "base_offset": BASE,
         "last_offset": BASE + 2, "log_uri": archive.log.as_uri(),
         "index_uri": archive.time_index.as_uri(), "size_bytes": len(LOG),
@@ -114,7 +120,6 @@ def test_the_whole_row(archive: Archive) -> None:
         "leader_epochs": [0], "leader_epoch_offsets": [BASE],
         "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]),
     }  # fmt: skip
-    assert built.row.keys() <= set(SEGMENTS.names)
     assert (built.bytes_read, built.files_written) == (len(LOG), 1)
     assert archive.time_index.read_bytes() == TIME_INDEX
     assert not archive.offset_index.exists()
@@ -202,16 +207,16 @@ def test_an_index_of_a_log_that_gives_none(archive: Archive, ours: bool) -> None
 def test_an_unreadable_log_proves_nothing(archive: Archive) -> None:
     archive.place(WRONG)
     index_dir = Location.of(archive.index_dir)
-    (segment,) = list_tree(Location.of(archive.source), index_dir).segments()
+    listed = list_tree(Location.of(archive.source), index_dir).table
     archive.log.unlink()
     build = BuildSpec(Location.of(archive.source), Location.of(archive.index_dir), IndexSettings())
-    row = build_segment(build, known(segment, ours=True)).row
+    row = build_segment(build, files_to_read(listed, ours=True)).row
     assert row["status"] == "unreadable"
     assert archive.time_index.read_bytes() == WRONG
     assert row["index_file"] == "written", "what is ours stays ours"
     assert row["time_index_matches"] is None, "nothing says that it is still true"
     assert row["index_uri"] == Location.of(archive.time_index).uri
-    assert build_segment(build, known(segment)).row["index_file"] is None
+    assert build_segment(build, files_to_read(listed)).row["index_file"] is None
     assert (row["size_bytes"], row["base_offset"]) == (len(LOG), BASE)
     assert row["error"]
 
@@ -225,7 +230,8 @@ def test_what_a_row_lacks_of_an_empty_log_of_old_messages_and_of_a_wrapper(
     assert (row["batch_count"], row["record_count"], row["max_timestamp"]) == (0, 0, -1)
     assert row["largest_timestamp"] == row["last_modified_ms"]
     assert row["largest_timestamp_source"] == "last_modified"
-    assert not {"last_offset", "first_batch_timestamp", "offset_of_max_timestamp"} & set(row)
+    lacking = ("last_offset", "first_batch_timestamp", "offset_of_max_timestamp")
+    assert [row[name] for name in lacking] == [None] * 3
 
     archive.write_log(v0_message(BASE))
     row = archive.build(ours=True).row
@@ -340,8 +346,8 @@ def test_a_group_is_cut_by_the_bytes_of_its_index_files(
         (archive.log.parent / f"{base:020d}.log").write_bytes(log)
     source = Location.of(archive.source)
     build = BuildSpec(source, source, OTHER_SETTINGS, INDEXES)
-    segments = [*map(known, list_tree(source).segments())]
     publisher = publisher_of(build)
-    assert len([*build_segments(build, segments, publisher)]) == 3
+    built = [*build_segments(build, files_to_read(list_tree(source).table), publisher)]
     publisher.finish()
+    assert [one.rows.num_rows for one in built] == [2, 1]
     assert [len(group) for group in groups] == [2, 1]

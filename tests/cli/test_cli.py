@@ -254,8 +254,8 @@ def test_verify_of_one_file_needs_no_spark(command: Command, subtests: pytest.Su
             done = command("verify", f"{file}{suffix}", "--format", "jsonl", "--fail-on", fail_on)
             [line] = done.lines
             assert (done.exit_code, line["verdict"]) == (exit_code, verdict)
-            because = [f"exit 3: --fail-on {fail_on}: 1 index file"] if exit_code else []
-            assert done.stderr.splitlines()[1:] == because
+            assert done.stderr.startswith(f"{verdict}: {file.as_uri()}." if exit_code else "")
+            assert len(done.stderr) > 0 if exit_code else done.stderr == ""
             assert line["log_uri"] == f"{file.as_uri()}.log"
 
 

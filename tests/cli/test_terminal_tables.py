@@ -124,7 +124,7 @@ def said(*names: str) -> Callable[[Path], list[str]]:
 ORDERS = "archive/broker-1/orders-0"
 ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names that stand whole
     "build archive --index-dir other": lambda root: [(root / "other/_catalog").as_uri()],
-    "verify archive": files(".timeindex"),
+    "verify archive": lambda root: [quote(name) for name in partitions(root)],
     "verify quick archive --index-dir indexes": said("identical"),
     OF_CATALOGS["retention"]: partitions,
     f"{OF_CATALOGS['retention']} --show-broker-view": partitions,
