@@ -95,6 +95,12 @@ def test_verify_counts_by_kind_and_verdict(command: Command, subtests: pytest.Su
             for kind, by_verdict in counts.items():
                 assert set(by_verdict) == {*IndexVerdict, *QuickVerdict}
                 assert {v: n for v, n in by_verdict.items() if n} == summary[fields[kind]]
+            of_logs = {
+                dict(labels)["status"]: value
+                for (name, labels), value in samples.items()
+                if name == "verify_logs" and value
+            }
+            assert of_logs == summary.get("by_log_status", {})
 
 
 def test_retention_counts_what_its_summary_counts(command: Command, catalog: Path) -> None:
