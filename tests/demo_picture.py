@@ -2,9 +2,9 @@
 
     python -m tests.demo_picture
 
-runs them on the demo archive and writes `kip33/docs/pictures/demo.svg`. What differs from run to run
-(paths, seconds, a snapshot's id) is masked with text of the same length, so tables keep their form.
-Frames are drawn as lines, so that they have no gaps, and nothing is loaded from elsewhere.
+runs them on the demo archive and writes `kip33/docs/pictures/demo.svg`. What differs from run to
+run (paths, seconds, a snapshot's id) is masked with text of the same length, so tables keep their
+form. Frames are drawn as lines, so that they have no gaps, and nothing is loaded from elsewhere.
 `tests/cli/test_demo_picture.py` compares the picture with what the commands print today.
 """
 
