@@ -62,7 +62,8 @@ def test_every_marked_block_is_found() -> None:
 @pytest.mark.integration  # every command starts a JVM
 @pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
 def test_the_example_runs(example: Example, archive: Path, tmp_path: Path) -> None:
-    shutil.copytree(archive, tmp_path / "archive")  # an example may change it
+    if "kip33 demo archive" not in example.code:
+        shutil.copytree(archive, tmp_path / "archive")  # an example may change it
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [*example.interpreter, example.code],

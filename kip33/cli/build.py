@@ -12,6 +12,7 @@ from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.catalog.segment_findings import UNWRITTEN, read_segment_findings
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, build_gauges
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Output,
     OutputFinding,
@@ -46,7 +47,8 @@ _FINDINGS: Final = Findings(
 
 
 @click.command(
-    epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes --offset-index"
+    cls=GroupedCommand,
+    epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes --offset-index",
 )
 @click.argument("source")
 @click.option(

@@ -7,6 +7,7 @@ from functools import partial
 import click
 
 from kip33.cli.declared_options import options_of
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.options import workers_option
 from kip33.cli.output import Column, Output, Row, RowList, Table, counted, warn
 from kip33.cli.records_options import (
@@ -38,8 +39,9 @@ class CountCommand:
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 count /archive/indexes/_catalog --topic orders --per 1m "
-    "--from 2024-05-01T09:00Z --until 2024-05-01T10:00Z"
+    "--from 2024-05-01T09:00Z --until 2024-05-01T10:00Z",
 )
 @places
 @options_of(CountOptions, disorder=DURATION)

@@ -9,6 +9,7 @@ import click
 from kip33.audits.dialect_tree import DialectRequest, compare_dialects
 from kip33.builds.build_options import load_topic_settings
 from kip33.cli.declared_options import options_of
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -27,7 +28,9 @@ from kip33.rules.index_builder import IndexSettings
 MOST_SKIPPED_WARNINGS: Final = 20
 
 
-@click.command(epilog="Example: kip33 dialects /archive/kafka-logs --partitions 3500")
+@click.command(
+    cls=GroupedCommand, epilog="Example: kip33 dialects /archive/kafka-logs --partitions 3500"
+)
 @click.argument("source")
 @options_of(DialectRequest)
 @runs(DialectRequest)

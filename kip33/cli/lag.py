@@ -9,6 +9,7 @@ from kip33.archive.common_options import RetentionPolicies
 from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import lag_gauges
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -39,8 +40,9 @@ class LagRequest(LagOptions):
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 lag /archive/indexes/_catalog --offsets described.txt "
-    "--policy conf/retention.toml"
+    "--policy conf/retention.toml",
 )
 @click.argument("catalog_dir", metavar="CATALOG")
 @click.option(

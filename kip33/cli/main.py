@@ -136,6 +136,14 @@ def _warn_of_plain_code() -> None:
 class LazyGroup(click.Group):
     """A group that has its commands' names and first lines without importing them."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `help build` as `build --help`, and `version` as `--version`."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args[:1] == ["version"]:
+            args = ["--version", *args[1:]]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help."""
         return list(COMMANDS)
@@ -181,7 +189,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: kip33 build /archive/kafka-logs --index-dir /archive/indexes",
 )
-@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option("-V", "--version", is_flag=True, help="Show the version and exit.")
 @click.option("-v", "--verbose", is_flag=True, help="With --version: also show how logs are read.")
 @click.pass_context
 def kip33(ctx: click.Context, *, version: bool, verbose: bool) -> None:

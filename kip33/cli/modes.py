@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import counted, warn
 
 
@@ -22,7 +23,7 @@ class Earlier(NamedTuple):
     is_kept: bool = False  # the mode has the option, too
 
 
-class Mode(click.Command):
+class Mode(GroupedCommand):
     """A mode; `of` is the name of its command."""
 
     of: str = ""
@@ -38,7 +39,7 @@ class FirstArgument(click.Argument):
         return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, names)]
 
 
-class CommandWithModes(click.Command):
+class CommandWithModes(GroupedCommand):
     """A command whose first argument may be the name of one of its modes."""
 
     modes: Mapping[str, Mode] = {}

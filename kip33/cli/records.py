@@ -15,6 +15,7 @@ from kip33.archive.bins import EngineName
 from kip33.archive.output_files import require_free
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import EngineOptions, is_typed
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.options import publish_summary, result_line_option, together
 from kip33.cli.output import (
     FORMATS,
@@ -106,8 +107,9 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 records /archive/indexes/_catalog --topic orders "
-    "--from 2024-05-01T09:00Z --until 2024-05-01T09:05Z --format jsonl"
+    "--from 2024-05-01T09:00Z --until 2024-05-01T09:05Z --format jsonl",
 )
 @places
 @options_of(RecordChoice, disorder=DURATION)

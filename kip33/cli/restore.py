@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kip33.cli.declared_options import options_of
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -60,10 +61,11 @@ class RestoreCommand:
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 restore /backup/broker-1 --to /var/lib/kafka/data --topic orders "
     "--dry-run, then the same without --dry-run (of two tiers: kip33 restore local/_catalog "
     "remote/_catalog --to ...). kip33/restore/README.md has the steps and what a broker finds "
-    "after each."
+    "after each.",
 )
 @click.argument("source", required=False)
 @click.argument("other_source", metavar="[REMOTE]", required=False)

@@ -23,6 +23,7 @@ from kip33.cli.engine_option import (
     open_session,
     show_engine,
 )
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -104,8 +105,9 @@ class SearchRequest(TimesToSearch, RangeOptions, EmitOptions, SearchQuestion):
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 search /archive/indexes/_catalog --time 2024-05-01T12:00Z --topic orders"
-    " (of two tiers: kip33 search local/_catalog remote/_catalog --time earliest-local)"
+    " (of two tiers: kip33 search local/_catalog remote/_catalog --time earliest-local)",
 )
 @click.argument("catalog_dir", metavar="CATALOG")
 @click.argument("remote_dir", metavar="[REMOTE]", required=False)

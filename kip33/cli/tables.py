@@ -127,7 +127,7 @@ def line_width() -> int | None:
 
 
 def left_out_text(headings: Iterable[str], needed: int) -> str:
-    """Return a sentence on columns without room; lines with them have `needed` characters."""
+    """Return a sentence on columns without room, and how many characters all of them need."""
     return (
         f"left out: {'; '.join(headings)} (widen the terminal to {needed} characters, or use "
         "--format jsonl)"

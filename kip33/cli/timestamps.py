@@ -18,6 +18,7 @@ from kip33.audits.timestamp_answers import (
 )
 from kip33.audits.timestamp_plan import TIMESTAMPS, AuditClock, TimestampPlan
 from kip33.cli.declared_options import options_of
+from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import (
     Column,
     Output,
@@ -66,8 +67,9 @@ class TimestampsCommand:
 
 
 @click.command(
+    cls=GroupedCommand,
     epilog="Example: kip33 timestamps /archive/kafka-logs --kafka-configs described.txt "
-    "--fail-on suspicious"
+    "--fail-on suspicious",
 )
 @click.argument("source", metavar="SOURCE|CATALOG")
 @options_of(_TimestampsAt)

@@ -1,6 +1,7 @@
 """The `kip33` command as a user meets it: help, output, exit codes, configuration files."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,12 +123,29 @@ def test_without_pyspark_spark_is_one_line(
     assert "pip install pyspark" in line
 
 
+def test_help_names_commands_and_modes(command: Command) -> None:
+    for words in ("", "build", "verify quick"):
+        assert command("help", *words.split()) == command(*words.split(), "--help")
+    assert command("help", "biuld").exit_code == 2
+
+
+def test_many_options_are_in_groups_of_what_where_engine_and_output(command: Command) -> None:
+    parts = re.split(r"^(\w+):$", command("help", "build").stdout, flags=re.MULTILINE)
+    groups = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(groups) == ["What", "Where", "Engine", "Output"]
+    options = ("--dialect ", "--index-dir ", "--workers ", "--format ")
+    for (name, text), option in zip(groups.items(), options, strict=True):
+        assert f"\n  {option}" in text, name
+    assert "\nOptions:\n" in command("help", "demo").stdout
+
+
 def test_the_version_says_how_logs_are_read(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "how", lambda: "plain Python")
     version = f"kip33, version {__version__}\n"
-    assert command("--version").stdout == version
+    for words in (["--version"], ["-V"], ["version"]):
+        assert command(*words).stdout == version
     assert command("--version", "-v").stdout == f"{version}kernels: plain Python\n"
     done = command("-v")
     assert (done.exit_code, done.stdout) == (2, "")

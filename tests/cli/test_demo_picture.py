@@ -1,5 +1,6 @@
 """The picture at the top of README.md shows what the commands print today."""
 
+import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -8,15 +9,16 @@ import pytest
 
 from tests.cli.console import PROJECT, Command
 from tests.demo_picture import (
+    COLUMNS,
     COMMANDS,
     PICTURE,
     PLACE,
     make_demo,
-    text_of,
+    svg_of,
     transcript,
 )
 
-SHOWN = text_of(PICTURE.read_text(encoding="utf-8"))
+SVG = PICTURE.read_text(encoding="utf-8")
 
 
 @pytest.mark.integration
@@ -27,9 +29,16 @@ def test_the_picture_shows_what_the_commands_print(
     with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as name:
         make_demo(Path(name))
         monkeypatch.chdir(name)
+        monkeypatch.setenv("COLUMNS", str(COLUMNS))
+        monkeypatch.setenv("FORCE_COLOR", "1")
         printed = transcript(Path(name), lambda arguments: command(*arguments).stdout)
 
-    assert printed == SHOWN
+    assert svg_of(printed) == SVG
+
+
+def test_the_picture_loads_nothing_and_shows_a_damaged_file() -> None:
+    assert re.findall(r"https?://[^\"]*|url\(|@import|href", SVG) == ["http://www.w3.org/2000/svg"]
+    assert "0 correct entries, then 10,485,756 zero bytes" in SVG
 
 
 def test_the_commands_are_those_of_the_demo() -> None:

@@ -101,7 +101,7 @@ def test_every_job_of_verify_and_retention_has_a_name(
         name.replace((tmp_path / "archive").as_uri(), "SOURCE")
         for name in names_of_jobs(spark, "verify and retention")
     }
-    verify = "kip33 verify: 2 bins, 1.7 MiB of SOURCE"
+    verify = "kip33 verify: 2 bins, 1.4 MiB of SOURCE"
     assert names == {
         f"my night: {name} / {name}"
         for name in (verify, f"{verify}: results", "kip33 retention: 13 segments of SOURCE")
