@@ -16,7 +16,6 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cache, wraps
 from textwrap import wrap
 from types import UnionType
@@ -211,7 +210,7 @@ def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
 
 def _is_time(kind: Any) -> bool:
     """Return whether a value is a time, or may be a list of times."""
-    return kind is datetime or any(map(_is_time, get_args(kind)))
+    return getattr(kind, "__module__", "") == "datetime" or any(map(_is_time, get_args(kind)))
 
 
 def _with_keywords(text: Any, names: Mapping[str, str]) -> Any:

@@ -41,7 +41,7 @@ class EmittedOptions(SearchQuestion, EmitOptions, total=False):
     """The options of `offsets_to_emit`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenedTiers:
     """The catalogs of a cluster's local and remote tier, as one object.
 
@@ -116,6 +116,10 @@ class OpenedTiers:
         - `options`: see `SearchQuestion` and `EmitOptions`
         """
         return emitted(Tiers.newest(self.catalogs), requests, options)
+
+    def __repr__(self) -> str:
+        """Return the URIs of both catalogs, each on a line."""
+        return "\n  ".join(["OpenedTiers", *(one.location.uri for one in self.catalogs)])
 
     def __str__(self) -> str:
         """Return the URIs of both catalogs."""

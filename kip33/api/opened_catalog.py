@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, Unpack, overload
+from typing import Any, Final, TypeAlias, Unpack, overload
 
 import pyarrow as pa
 
@@ -38,7 +38,13 @@ from kip33.catalog.catalog_answers import holes_in, segment_table, undamaged_sna
 from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
+from kip33.errors import Kip33Error
 from kip33.formats.kafka_configs import GroupOffset
+from kip33.formats.printed_fields import (
+    MOST_ROWS_SHOWN,
+    facts_text,
+    object_html,
+)
 from kip33.formats.times import Time, milliseconds_of
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, takes
@@ -67,6 +73,12 @@ from kip33.search.emitted_offsets import EmittedOffsets
 from kip33.search.failover import FailoverOptions, ResumePoint
 from kip33.search.group_lag import GroupLag, LagOptions
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
+
+_SHOWN_OF_TOPICS: Final = (
+    *("topic", "partitions", "segments", "log_bytes", "record_count"),
+    *("first_timestamp", "largest_timestamp", "not_ok"),
+)
+_MOST_SEGMENTS_SUMMED: Final = 200_000  # for a prompt
 
 Offsets: TypeAlias = Path | Iterable[tuple[str, str, int, int]]
 """Committed offsets: tuples (group, topic, partition, offset), or a file.
@@ -142,7 +154,7 @@ def open_catalog(
     return OpenedTiers((catalogs[0], catalogs[1]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenedCatalog:
     """A catalog; its methods read the files at each call.
 
@@ -152,6 +164,32 @@ class OpenedCatalog:
     """
 
     catalog: Catalog
+
+    def __repr__(self) -> str:
+        """Return its URI, its newest snapshot and the topics, a line for each fact."""
+        facts, totals = self._shown()
+        return facts_text("OpenedCatalog", facts | {"topics": [one.topic for one in totals]})
+
+    def _repr_html_(self) -> str:
+        facts, totals = self._shown()
+        largest = sorted(totals, key=lambda one: -one.log_bytes)[:MOST_ROWS_SHOWN]
+        rows = [{name: getattr(one, name) for name in _SHOWN_OF_TOPICS} for one in largest]
+        return object_html("OpenedCatalog", facts | {"topics": len(totals) or None}, rows)
+
+    def _shown(self) -> tuple[dict[str, Any], list[TopicTotals]]:
+        """Return facts, and the topics unless they take long; an error is a fact, too."""
+        try:
+            snapshot = choose(self.catalog, None, lambda _: None).snapshot
+            facts: dict[str, Any] = {
+                "uri": self.uri,
+                "snapshot": snapshot.name,
+                "created_ms": snapshot.created_ms,
+            }
+            facts |= {"source": snapshot.source, "segments": snapshot.rows}
+            is_small = snapshot.rows <= _MOST_SEGMENTS_SUMMED
+            return facts, self.topics(snapshot) if is_small else []
+        except (Kip33Error, OSError) as error:
+            return {"uri": self.uri, "problem": str(error)}, []
 
     @property
     def uri(self) -> str:

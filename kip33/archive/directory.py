@@ -11,6 +11,7 @@ from pyarrow import fs
 from kip33.errors import READ_FAULTS, FileReadError
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
+from kip33.formats.printed_fields import object_html, object_text
 from kip33.stores.files import FileStatus, has_text_name, one_line, shown_name
 from kip33.stores.locations import Location
 
@@ -50,6 +51,16 @@ class Segment(NamedTuple):
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
     source: Location | None = None  # the base of `path`; only `list_segments` sets it
+
+    def __repr__(self) -> str:
+        """Return what is known of it, on one line."""
+        return object_text("Segment", self._shown())
+
+    def _repr_html_(self) -> str:
+        return object_html("Segment", self._shown())
+
+    def _shown(self) -> dict[str, Any]:
+        return self._asdict() | {"source": self.source and self.source.uri}
 
     @property
     def log_uri(self) -> str:

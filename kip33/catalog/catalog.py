@@ -23,7 +23,6 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ from kip33.catalog.snapshot_parts import (
     rows_of_topics,
 )
 from kip33.errors import CatalogError, UnreadableCatalogError
-from kip33.formats.times import utc_time
+from kip33.formats.times import UtcTime, utc_time
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
@@ -82,7 +81,7 @@ class Snapshot:
         return snapshot_name(self.sequence, self.snapshot_id)
 
     @property
-    def created_time(self) -> datetime | None:
+    def created_time(self) -> UtcTime:
         """Return `created_ms` as a time."""
         return utc_time(self.created_ms)
 

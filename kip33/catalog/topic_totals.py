@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import partitions
 from kip33.catalog.segment_order import PARTITION, runs_of
 from kip33.catalog.topics_by_name import OF_TOPICS, topics_by_name
-from kip33.formats.times import utc_time
+from kip33.formats.times import UtcTime, utc_time
 from kip33.rules.offset_holes import APART, NAMES, UNKNOWN_OFFSET, overlaps
 from kip33.rules.segment_summary import UNDAMAGED_STATUSES, TimestampSource
 from kip33.rules.topics_of_a_name import TopicsOfName
@@ -46,12 +45,12 @@ class TopicTotals(NamedTuple):
     topic_ids: list[dict[str, Any]]  # of each: topic_id, segments, log_bytes, newest
 
     @property
-    def first_time(self) -> datetime | None:
+    def first_time(self) -> UtcTime:
         """Return `first_timestamp` as a time."""
         return utc_time(self.first_timestamp)
 
     @property
-    def largest_time(self) -> datetime | None:
+    def largest_time(self) -> UtcTime:
         """Return `largest_timestamp` as a time."""
         return utc_time(self.largest_timestamp)
 

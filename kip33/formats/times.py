@@ -28,6 +28,8 @@ one is refused, because Python takes it for local time. A text of digits is mill
 that may be seconds is refused.
 """
 
+UtcTime: TypeAlias = datetime | None
+"""A time in UTC; None: it is not known."""
 TimesName: TypeAlias = Literal["ms", "iso"]
 """How JSON and CSV have times: in ms since 1970, or ISO 8601."""
 
@@ -183,7 +185,7 @@ def time_name(field: str) -> str:
     return f"{field.removesuffix('timestamp').removesuffix('_ms').rstrip('_')}_time".lstrip("_")
 
 
-def utc_time(timestamp_ms: int | None) -> datetime | None:
+def utc_time(timestamp_ms: int | None) -> UtcTime:
     """Return a time in UTC; None for None, before 1970 and after the year 9999.
 
     >>> utc_time(1700000000250).isoformat(), utc_time(-1)

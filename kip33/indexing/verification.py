@@ -17,6 +17,7 @@ from kip33.errors import FileReadError, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
+from kip33.formats.printed_fields import object_html, object_text
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -55,7 +56,7 @@ def offset_index_of(log: Location, time_index: Location) -> Location:
 NO_TIME_INDEX: Final = "the .timeindex is missing"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SegmentVerdict:
     """The verdict on one segment's index files; `as_row` is what `kip33 verify` prints.
 
@@ -76,6 +77,13 @@ class SegmentVerdict:
     largest_gap_bytes: int | None = None
     offset_index_largest_gap_bytes: int | None = None
     transaction_index_verdict: IndexVerdict | None = None
+
+    def __repr__(self) -> str:
+        """Return what is known, on one line."""
+        return object_text("SegmentVerdict", self.as_row())
+
+    def _repr_html_(self) -> str:
+        return object_html("SegmentVerdict", self.as_row())
 
     @classmethod
     def unreadable(cls, log_uri: str, index_uri: str, problem: str) -> Self:

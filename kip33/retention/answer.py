@@ -16,6 +16,7 @@ from kip33.catalog.holes import hole_totals
 from kip33.catalog.partitions import partitions
 from kip33.catalog.schema import SEGMENTS
 from kip33.errors import ExitCode, Kip33Error, LocationError, counted
+from kip33.formats.printed_fields import MOST_ROWS_SHOWN, facts_text, object_html
 from kip33.retention.broker_files import SEEN
 from kip33.retention.evaluated_tables import (
     TableWriter,
@@ -37,6 +38,10 @@ Row = dict[str, Any]
 MOST_DIFFERENCES: Final = 100  # rows in the table of the broker's view
 RETENTION_FINDINGS: Final = ("blocked", "expired", "untrusted", "holes")
 _OF_DIFFERENCES: Final = ["log_dir", "topic", "partition", "base_offset", "largest_timestamp"]
+_SHOWN: Final = [
+    *("log_dir", "topic", "partition", "policy", "segments", "bytes"),
+    *("deletable_segments", "deletable_bytes", "blocked_segments", "blocked_bytes"),
+]
 _UNTRUSTED: Final = (
     *("last_modified_segments", "unverified_segments", "doubtful_segments"),
     "tiered_segments",
@@ -104,7 +109,7 @@ def _segments_of(judged: JudgedRows, schema: pa.Schema) -> pa.Table:
     return pa.table(found).filter(is_segment).cast(schema)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RetentionAnswer:
     """A judged catalog. Its rows have the column names of the results in `kip33.spark`.
 
@@ -126,6 +131,18 @@ class RetentionAnswer:
 
     Those that a broker judges differently are first.
     """
+
+    def __repr__(self) -> str:
+        """Return its summary, a line for each fact."""
+        return facts_text("RetentionAnswer", self._facts())
+
+    def _repr_html_(self) -> str:
+        worst = worst_partitions(self.partitions.select(_SHOWN), MOST_ROWS_SHOWN)
+        return object_html("RetentionAnswer", self._facts(), worst)
+
+    def _facts(self) -> Row:
+        """Return the part of the summary that is not 0."""
+        return {name: value for name, value in self.summary.items() if value not in (0, {})}
 
     @cached_property
     def totals(self) -> Row:

@@ -17,7 +17,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
@@ -27,7 +26,7 @@ from kip33.errors import counted
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import utc_time
+from kip33.formats.times import UtcTime, utc_time
 from kip33.rules.search import EARLIEST, Exactness, SearchResult
 from kip33.search.answers import Answer, SearchOptions, joined_notes
 from kip33.search.emitted_offsets import EmittedOffsets
@@ -94,17 +93,17 @@ class ResumePoint(NamedTuple):
     note: str | None
 
     @property
-    def last_read_time(self) -> datetime | None:
+    def last_read_time(self) -> UtcTime:
         """Return `last_read_timestamp` as a time."""
         return utc_time(self.last_read_timestamp)
 
     @property
-    def target_time(self) -> datetime | None:
+    def target_time(self) -> UtcTime:
         """Return `target_ms` as a time."""
         return utc_time(self.target_ms)
 
     @property
-    def resume_time(self) -> datetime | None:
+    def resume_time(self) -> UtcTime:
         """Return `resume_timestamp` as a time."""
         return utc_time(self.resume_timestamp)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -10,7 +9,7 @@ from kip33.archive.common_options import MaxBatchBytes, SnapshotName, TopicGlobL
 from kip33.archive.log_window import Meter
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
-from kip33.formats.times import Time, utc_time
+from kip33.formats.times import Time, UtcTime, utc_time
 from kip33.options import Option
 from kip33.rules.policies import Policies, Policy
 from kip33.rules.retention import ActiveSegment, RetentionMode
@@ -85,17 +84,17 @@ class GroupLag(NamedTuple):
     note: str | None = None
 
     @property
-    def time(self) -> datetime | None:
+    def time(self) -> UtcTime:
         """Return `timestamp` as a time."""
         return utc_time(self.timestamp)
 
     @property
-    def newest_time(self) -> datetime | None:
+    def newest_time(self) -> UtcTime:
         """Return `newest_timestamp` as a time."""
         return utc_time(self.newest_timestamp)
 
     @property
-    def unread_expires_at_time(self) -> datetime | None:
+    def unread_expires_at_time(self) -> UtcTime:
         """Return `unread_expires_at_ms` as a time."""
         return utc_time(self.unread_expires_at_ms)
 

@@ -342,3 +342,28 @@ def test_a_directory_that_could_not_be_listed_is_no_segment(tmp_path: Path) -> N
     write(catalog, [row(0), row(0, **unlistable, status="unreadable", log_uri=uri)])
     table = kip33.open_catalog(tmp_path).retention(POLICIES, now=COPIED_MS)
     assert table["topic"].to_pylist() == ["orders"]
+
+
+def test_a_prompt_and_a_notebook_show_what_is_there(
+    opened: kip33.OpenedCatalog, folder: Path, tmp_path: Path
+) -> None:
+    lines = repr(opened).splitlines()
+    assert lines[0] == "OpenedCatalog"
+    assert [line.split()[1] for line in lines[1:3]] == [opened.uri, opened.snapshots()[0].name]
+    assert lines[-1] == "  topics      audit.v1, clicks, metrics, orders, payments, sensors"
+    sums = opened.retention_sums(POLICIES, now="2023-12-01")
+    told = dict(line.split(maxsplit=1) for line in repr(sums).splitlines()[1:])
+    assert told["deletable_segments"] == str(sums.totals["deletable_segments"])
+    [*_, segment] = kip33.list_segments(folder / "archive")
+    assert f"topic={segment.topic}, partition={segment.partition}" in repr(segment)
+    assert "None" not in repr(segment)
+    verdict = kip33.verify_segment(segment)
+    for shown, some in (
+        (opened, ">orders</td>"),
+        (sums, ">broker-1</td>"),
+        (segment, f">{segment.path}</td>"),
+        (verdict, f">{verdict.verdict}</td>"),
+    ):
+        assert some in shown._repr_html_()
+    nothing = kip33.OpenedCatalog(Catalog.at(str(tmp_path)))
+    assert "no committed snapshot" in repr(nothing)
