@@ -1,5 +1,6 @@
 """The repairs of `kip33 repair` in a broker's log directory: plan them, then carry them out."""
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -349,12 +350,13 @@ class RepairSummary:
     passed_over: dict[str, int]
     findings: tuple[RepairFinding, ...]
     on_start: tuple[str, ...]  # lines: what keeps a broker from starting, or loses records
+    notes: tuple[str, ...]  # what to do where no broker will open the directory
     repairs: tuple[SegmentRepair, ...] = field(repr=False)
 
     def as_record(self) -> dict[str, Any]:
         """Return all fields but `repairs`."""
         record = asdict(replace(self, repairs=()))
-        record |= {"findings": list(self.findings), "on_start": list(self.on_start)}
+        record |= {name: list(record[name]) for name in ("findings", "on_start", "notes")}
         del record["repairs"]
         return record
 
@@ -408,8 +410,22 @@ def _summary(
         passed_over=dict(plan.passed_over),
         findings=tuple(name for name, is_there in found.items() if is_there),
         on_start=tuple(one.line for one in plan.found),
+        notes=tuple(_notes(plan)),
         repairs=tuple(repairs),
     )
+
+
+def _notes(plan: RepairPlan) -> Iterator[str]:
+    """Yield what to do with files that are left to a broker in a directory that is no broker's."""
+    left = [one for one in plan.repairs if RepairAction.BROKER in one.repair[:2]]
+    log_dirs = {one.segment.log(plan.log_dir).parent.parent for one in left}
+    if left and not any(size_of(one.child(OF_A_BROKER)) is not None for one in log_dirs):
+        place = shlex.quote(plan.log_dir.path)
+        yield (
+            f"{plan.log_dir.uri}: has no {OF_A_BROKER}, so it may be an archive; if no broker will "
+            f"open it, kip33 build {place} --in-place --offset-index --overwrite --catalog CATALOG "
+            "writes the index files of its sound logs"
+        )
 
 
 def remove_unfinished(plan: RepairPlan, *, now_ms: int) -> int:

@@ -1,8 +1,8 @@
 """`kip33 repair`: repair the index files in a stopped broker's log directory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,7 @@ from kip33.cli.output import (
     some,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
+from kip33.rules.broker_start import RepairAction
 
 if TYPE_CHECKING:
     from kip33.builds.repair_plan import RepairSummary, SegmentRepair
@@ -76,7 +77,8 @@ def repair(request: RepairRequest, run: CommandRun) -> Output:
     from kip33.builds.repair_plan import run_repair
 
     repaired = run_repair(request, now_ms=run.started_ms, on_progress=run.on_progress)
-    remarks = [*(_WARNINGS[finding] for finding in repaired.findings), *repaired.on_start]
+    of_findings = (_WARNINGS[finding] for finding in repaired.findings)
+    remarks = [*of_findings, *repaired.on_start, *repaired.notes]
     if lost := repaired.passed_over.get(LOST_TIME_INDEX):
         remarks.append(
             f"{lost} {LOST_TIME_INDEX}: a starting broker "
@@ -114,18 +116,19 @@ def _findings(repaired: "RepairSummary") -> dict[str, OutputFinding]:
     }
 
 
-def _page(repaired: "RepairSummary", summary: Row) -> Iterator[Table]:
-    repairs, applied, below = repaired.repairs, repaired.applied, repaired.log_dir + "/"
-    columns = (
-        Column("segment", lambda one: one.verdict.log_uri.removeprefix(below), is_name=True),
-        Column("log", lambda one: one.verdict.log_status),
-        Column(".timeindex", _time_index, rank=0),
-        Column(".index", _offset_index, rank=0),
-        Column("why", lambda one: one.repair.why, none="", is_remark=True),
-        *[Column("outcome", lambda one: one.outcome, none="", is_remark=True)] * applied,
-    )
-    if repairs:
-        yield Table(columns, repairs, _title(repaired, summary), "segments")
+def _page(repaired: "RepairSummary", summary: Row) -> Iterator[Table | str]:
+    applied, below = repaired.applied, repaired.log_dir + "/"
+    if groups := _grouped(repaired.repairs):
+        columns = (
+            Column("segments", lambda group: len(group)),
+            Column("first", lambda group: _name(group[0], below), is_name=True),
+            *(Column(name, partial(_of_first, show), rank=0) for name, show in _CELLS),
+            Column("why", lambda group: group[0].repair.why, none="", is_remark=True),
+            *[Column("outcome", lambda group: group[0].outcome, none="", is_remark=True)] * applied,
+        )
+        yield Table(columns, groups, _title(repaired, summary), "groups")
+        if len(groups) < len(repaired.repairs):
+            yield "A row has the segments with one reason; --format jsonl has each segment."
     cut, unfinished = summary["cut_bytes"], summary["unfinished_removed"]
     yield facts(
         "repair",
@@ -147,9 +150,28 @@ def _title(repaired: "RepairSummary", summary: Row) -> str:
     return "repaired" if summary["segments_done"] else "nothing is repaired"
 
 
-def _time_index(one: "SegmentRepair") -> str:
-    return f"{one.verdict.verdict}: {one.repair.time_index}"
+def _grouped(repairs: "Sequence[SegmentRepair]") -> "list[list[SegmentRepair]]":
+    """Return the segments with equal reasons together, those to repair by hand last."""
+    groups: dict[tuple[Any, ...], list[SegmentRepair]] = {}
+    for one in repairs:
+        cells = (show(one) for _, show in _CELLS)
+        groups.setdefault((*cells, one.repair.why, one.outcome), []).append(one)
+    return sorted(groups.values(), key=lambda group: RepairAction.BY_HAND in group[0].repair[:2])
 
 
-def _offset_index(one: "SegmentRepair") -> str:
-    return f"{one.verdict.offset_index_verdict or 'missing'}: {one.repair.offset_index}"
+def _name(one: "SegmentRepair", below: str) -> str:
+    return one.verdict.log_uri.removeprefix(below)
+
+
+def _of_first(show: "Callable[[SegmentRepair], str]", group: "Sequence[SegmentRepair]") -> str:
+    return show(group[0])
+
+
+_CELLS: "Final[tuple[tuple[str, Callable[[SegmentRepair], str]], ...]]" = (
+    ("log", lambda one: one.verdict.log_status),
+    (".timeindex", lambda one: f"{one.verdict.verdict}: {one.repair.time_index}"),
+    (
+        ".index",
+        lambda one: f"{one.verdict.offset_index_verdict or 'missing'}: {one.repair.offset_index}",
+    ),
+)

@@ -95,7 +95,8 @@ def told(done: Finished) -> str:
     text = re.sub(r"0000000000000000000\d-[0-9a-f]+", "SNAPSHOT", done.stdout)
     text = re.sub(r"--snapshot [0-9a-f]+", "--snapshot SNAPSHOT", text)
     text = re.sub(r'"snapshots": \[.*?}\]', "", text)
-    text = re.sub(r'"(new|before|changes|new_findings)": ("SNAPSHOT"|null|0|{[^}]*})', "", text)  # the one before goes, too
+    of_two = r'"(new|before|changes|new_findings)": ("SNAPSHOT"|null|0|{[^}]*})'
+    text = re.sub(of_two, "", text)  # the snapshot before goes, too
     return re.sub(r'"(seconds|free_bytes|\w+_ms)": ?[\d.]+', "", text)
 
 

@@ -1,6 +1,7 @@
 """`kip33 repair`: it shows a plan, and --apply sets index files right."""
 
 import os
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -194,6 +195,27 @@ def test_a_log_that_no_broker_recovers_is_left_and_named(log_dir: LogDir, comman
     assert log_dir.files() == before
     assert "restore the log from a replica or a backup" in done.stdout
     assert "Warning: some segments must be repaired by hand" in done.stderr
+
+
+def test_equal_reasons_are_one_row_and_an_archive_has_its_own_way(
+    log_dir: LogDir, command: Command
+) -> None:
+    """Those to repair by hand are last, and the command that the line names leaves only them."""
+    invalid = log_dir.add("a-0/40", INVALID_LOG)
+    for index in (*log_dir.path.rglob("*.index"), invalid.with_suffix(".timeindex")):
+        index.unlink(missing_ok=True)
+    assert "--in-place" not in command("repair", "logs", *ASKED).stderr, "a broker's own"
+    (log_dir.path / "meta.properties").unlink()
+    done = command("repair", "logs", *ASKED)
+    rows = [line.split("│")[1:4] for line in done.stdout.splitlines() if ".log" in line]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["3", f"orders-0/{0:020d}.log", "ok"],
+        ["1", f"a-0/{40:020d}.log", "invalid"],
+    ]
+    [way] = re.findall(r"no broker will open it, kip33 (build .*) CATALOG writes", done.stderr)
+    assert command(*way.split(), "catalog", *ASKED).exit_code == 0
+    [left] = command("repair", "logs", *ASKED, "--format", "json").lines[0]["repairs"]
+    assert left["log_uri"] == invalid.as_uri()
 
 
 def test_a_topics_own_settings_decide_what_is_written(log_dir: LogDir, command: Command) -> None:
