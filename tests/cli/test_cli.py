@@ -133,7 +133,7 @@ def test_many_options_are_in_groups_of_what_where_engine_and_output(command: Com
     parts = re.split(r"^(\w+):$", command("help", "build").stdout, flags=re.MULTILINE)
     groups = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert list(groups) == ["What", "Where", "Engine", "Output"]
-    options = ("--dialect ", "--index-dir ", "--workers ", "--format ")
+    options = ("--dialect ", "--index-dir ", "--workers ", "-h, --help ")
     for (name, text), option in zip(groups.items(), options, strict=True):
         assert f"\n  {option}" in text, name
     assert "\nOptions:\n" in command("help", "demo").stdout
