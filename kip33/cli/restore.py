@@ -18,6 +18,7 @@ from kip33.cli.output import (
     counted,
     facts,
     human_bytes,
+    some,
     warn,
 )
 from kip33.cli.runs import CommandRun, runs
@@ -100,9 +101,10 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
     On Spark the tasks write to LOG_DIR, so it must be mounted on their machines, too.
 
     The broker must be stopped; its .lock is held meanwhile. Nothing is replaced but the empty
-    partitions of topics that were just created. If it is interrupted, the same command continues,
-    and another one is refused; --abandon gives it up. Exit codes: 0 all partitions are restored,
-    1 the restore is not complete or no log could be read, 4 some partitions are refused and the
+    partitions of topics that were just created; what is byte for byte as it would be written is
+    there already, and stays. If it is interrupted, the same command continues, and another one is
+    refused; --abandon gives it up. Exit codes: 0 all partitions are restored or there already, 1
+    the restore is not complete or no log could be read, 4 some partitions are refused and the
     others are restored.
     """
     from kip33.api.restore_archive import run_restore
@@ -178,7 +180,8 @@ def _abandoned(abandoned: "AbandonedRestore", run: CommandRun) -> Output:
 
 
 def _page(summary: Row) -> Iterator[Table]:
-    done = "restored" if summary["partitions_restored"] else "nothing is restored"
+    nothing = "there already" if summary["partitions_there"] else "nothing is restored"
+    done = "restored" if summary["partitions_restored"] else nothing
     title = done if summary["applied"] else "to restore"
     columns = [one for one in _COLUMNS if one is not _REMOTE or summary["remote_source"]]
     yield Table(columns, summary["partitions"], title, "partitions")
@@ -186,6 +189,7 @@ def _page(summary: Row) -> Iterator[Table]:
         "restore",
         ("log directory", summary["log_dir"]),
         ("partitions", f"{summary['partitions_restored']:,}"),
+        ("there already", some(summary["partitions_there"], "{:,}")),
         ("refused", f"{summary['partitions_refused']:,}"),
         ("segments", f"{summary['segments']:,}"),
         ("log bytes", human_bytes(summary["log_bytes"])),
@@ -204,6 +208,10 @@ def _figures(summary: Row) -> list[tuple[str, str]]:
     ]
 
 
+def _result(row: Row) -> str:
+    return "refused" if row["problem"] else "there already" if row["is_there"] else ""
+
+
 def _offset_range(row: Row) -> str | None:
     if row["end_offset"] is None:
         return None
@@ -219,5 +227,5 @@ _COLUMNS: Final = (
     _REMOTE,
     Column("bytes", "log_bytes", human_bytes),
     Column("offsets", _offset_range, none=""),
-    Column("result", lambda row: "refused" if row["problem"] else "", rank=0),
+    Column("result", _result, rank=0),
 )

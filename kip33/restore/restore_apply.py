@@ -51,6 +51,7 @@ from kip33.restore.restore_plan import (
     run_in,
 )
 from kip33.restore.restore_request import RestoreRequest
+from kip33.restore.restored_before import with_those_there
 from kip33.restore.restored_segment import (
     RestoredSegment,
     SegmentFacts,
@@ -114,6 +115,7 @@ def planned_or_begun(
     journal = may_continue(request)
     if journal is None:
         plan = plan_restore(request, on_progress, reads_ends=True)
+        plan = with_those_there(plan, _job(plan))
         _require_space(plan, _job(plan))
         require_checkpoints(log_dir)
         return planned_summary(plan)
@@ -180,6 +182,7 @@ def _read(
     run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
         plan = plan_restore(request, on_progress)
+        plan = with_those_there(plan, _job(plan))
         job = _job(plan)._replace(run_id=run_id)
         _require_space(plan, job)
         require_checkpoints(request.log_dir)

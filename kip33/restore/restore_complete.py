@@ -297,6 +297,19 @@ def _changes(
     return changes
 
 
+def has_offsets(log_dir: Location, partition: RestoredPartition) -> bool:
+    """Return whether the checkpoints have what a restore writes for a partition, and no more."""
+    key = (partition.topic, partition.partition)
+    try:
+        return all(
+            parse_offset_checkpoint(_text(log_dir.child(name))).get(key)
+            == _changes(name, [partition])[key]
+            for name in OFFSET_CHECKPOINTS
+        )
+    except (OSError, ValueError):
+        return False
+
+
 def _text(place: Location) -> str:
     try:
         return read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
@@ -458,7 +471,8 @@ def summary_of(
     `others` are partitions of the log directory that are not restored.
     """
     rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
-    restored = [row for row in rows if row["problem"] is None]
+    there = sum(row["is_there"] for row in rows)
+    restored = [row for row in rows if row["problem"] is None and not row["is_there"]]
     unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
     done = [one for one in outcomes.values() if one.problem is None]
     return {
@@ -467,7 +481,7 @@ def summary_of(
         "log_dir": plan.request.log_dir.uri,
         "applied": is_applied,
         "partitions_restored": len(restored),
-        "partitions_refused": len(rows) - len(restored) + len(plan.problems),
+        "partitions_refused": len(rows) - there - len(restored) + len(plan.problems),
         "segments": sum(row["segments"] for row in restored),
         "log_bytes": sum(row["log_bytes"] for row in restored),
         "logs": _logs(plan),
@@ -480,6 +494,7 @@ def summary_of(
         "notes": [*notes, *plan.notes, *_notes(plan, rows, others)],
         "problems": list(plan.problems),
         "partitions": rows,
+        "partitions_there": there,
     }
 
 
@@ -510,7 +525,7 @@ def _unreadable(plan: RestorePlan, outcomes: Mapping[str, FinishedPartition]) ->
 
 def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, Any]:
     problem = plan.problem or (finished.problem if finished else None)
-    known = finished if finished and problem is None else None
+    known = finished if finished and problem is None else plan.there
     return {
         "topic": plan.topic,
         "partition": plan.partition,
@@ -525,6 +540,7 @@ def _row(plan: PartitionPlan, finished: FinishedPartition | None) -> dict[str, A
         "topic_id": plan.topic_id,
         "problem": problem,
         "notes": list(dict.fromkeys([*plan.notes, *(finished.notes if finished else ())])),
+        "is_there": plan.there is not None,
     }
 
 

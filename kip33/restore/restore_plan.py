@@ -59,6 +59,7 @@ from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
+HAS_DATA: Final = "the partition has data"
 _MOST_BYTES: Final = 1 << 30
 _MOST_RUN_BYTES: Final = 1 << 10
 _TIMEOUT_MS: Final = 30_000
@@ -102,7 +103,7 @@ class RestorePlan(NamedTuple):
     @property
     def wanted(self) -> tuple[PartitionPlan, ...]:
         """Return the partitions that can be restored, as far as is known."""
-        return tuple(one for one in self.partitions if one.problem is None)
+        return tuple(one for one in self.partitions if one.problem is None and one.there is None)
 
     @property
     def segments(self) -> tuple[SourceSegment, ...]:
@@ -155,10 +156,10 @@ def _in_log_dir(
         if os.path.lexists(place.path):
             obstacle = obstacle_at(place)
             if obstacle:
-                return replace(
-                    plan,
-                    problem=f"{place.uri}: {obstacle}; move it away, or choose other partitions",
-                )
+                text = f"{place.uri}: {obstacle}; move it away, or choose other partitions"
+                if not obstacle.startswith(HAS_DATA):
+                    return replace(plan, problem=text)
+                plan = replace(plan, obstacle=text)
             there = _topic_id_in(place)
     except OSError as error:
         if is_of_the_machine(error):
@@ -364,8 +365,8 @@ def obstacle_at(place: Location) -> str | None:
     if not others:
         return None
     has_data = any(parsed and parsed.kind == "log" for parsed in map(parse_segment_file, others))
-    what = "data" if has_data else "files that no broker makes for a new topic"
-    return f"the partition has {what}, which a restore does not replace: {_named(others)}"
+    what = HAS_DATA if has_data else "the partition has files that no broker makes for a new topic"
+    return f"{what}, which a restore does not replace: {_named(others)}"
 
 
 def _named(names: Sequence[str]) -> str:

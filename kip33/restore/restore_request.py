@@ -310,6 +310,7 @@ class PartitionRestore:
     problem: str | None
     notes: tuple[str, ...]
     remote_segments: int = 0  # of two tiers
+    is_there: bool = False  # already, exactly as it would be written
 
 
 @dataclass(frozen=True)
@@ -335,6 +336,7 @@ class RestoreSummary:
     partitions: tuple[PartitionRestore, ...]
     free_bytes: int | None = None  # in the log directory; None: the restore was carried out
     remote_source: str | None = None  # of two tiers; `source` is the local one
+    partitions_there: int = 0  # already, exactly as they would be written
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:

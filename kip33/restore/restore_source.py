@@ -74,6 +74,14 @@ _COLUMNS: Final = (
 )
 
 
+class RestoredBefore(NamedTuple):
+    """What a partition has that is there already, as this restore would write it."""
+
+    start_offset: int
+    end_offset: int
+    largest_epoch: int
+
+
 @dataclass(frozen=True)
 class PartitionPlan:
     """One partition: its segments in order, and what is known of its topic."""
@@ -92,6 +100,8 @@ class PartitionPlan:
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
     notes: tuple[str, ...] = ()
+    obstacle: str | None = None  # the data at its place: a problem, unless it is all there already
+    there: RestoredBefore | None = None
 
     @property
     def name(self) -> str:

@@ -304,8 +304,7 @@ class RestoredSegment:
         data = {"index": index.offset_index_data or b"", "timeindex": index.time_index_data or b""}
         if problem is None:
             for kind, content in data.items():
-                with _target_errors(self._places[kind]):
-                    write_new(self._places[kind].path, content)
+                self._write(kind, content)
         else:
             self._remove_files()
         summary = index.summary
@@ -329,6 +328,10 @@ class RestoredSegment:
             is_linked=is_linked,
         )
 
+    def _write(self, kind: str, content: bytes) -> None:
+        with _target_errors(self._places[kind]):
+            write_new(self._places[kind].path, content)
+
     def _remove_files(self) -> None:
         for place in self._places.values():
             remove(place)
@@ -340,9 +343,7 @@ class RestoredSegment:
         """
         segment = self._segment
         with scanned(segment.log) as (of_log, log_bytes, _):
-            if log_bytes != (segment.part.log_bytes if segment.part else segment.size_bytes):
-                raise CorruptSegmentError(_CHANGED)
-            read_into, size_bytes = _part(of_log, segment), segment.size_bytes
+            read_into, size_bytes = self._part_of(of_log, log_bytes), segment.size_bytes
             if self._may_be_linked:
                 index = self._scan(read_into, size_bytes)
                 self._require_unchanged()
@@ -360,6 +361,13 @@ class RestoredSegment:
                     os.truncate(descriptor, index.valid_bytes)
             self._require_unchanged()
         return index, False
+
+    def _part_of(self, of_log: ReadInto, log_bytes: int) -> ReadInto:
+        """Return what reads the segment's bytes; CorruptSegmentError if the log's size changed."""
+        segment = self._segment
+        if log_bytes != (segment.part.log_bytes if segment.part else segment.size_bytes):
+            raise CorruptSegmentError(_CHANGED)
+        return _part(of_log, segment)
 
     def _require_unchanged(self) -> None:
         """Raise CorruptSegmentError if the log has another size or time than when it was listed."""
@@ -443,10 +451,13 @@ class RestoredSegment:
         size_bytes = self._cut_at
         if size_bytes is None or size_bytes >= index.valid_bytes:
             return index
-        with _target_errors(self._log):
-            os.truncate(self._log.path, size_bytes)
+        self._truncate(size_bytes)
         with opened(self._log) as (read_into, _):
             return self._scan(read_into, size_bytes)
+
+    def _truncate(self, size_bytes: int) -> None:
+        with _target_errors(self._log):
+            os.truncate(self._log.path, size_bytes)
 
     def _write_epochs(self, size_bytes: int) -> None:
         """Write the asked leader epoch into batches with a later one. No CRC covers the field."""

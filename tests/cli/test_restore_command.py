@@ -59,6 +59,18 @@ def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: C
         assert text in done.stdout
 
 
+def test_the_same_command_again_says_there_already(backup: Path, command: Command) -> None:
+    given = ("restore", "backup", "--to", "data", "--partitions", "0")
+    assert command(*given).exit_code == 0
+    for options in (("--dry-run",), ()):
+        again = command(*given, *options)
+        assert (again.exit_code, again.stdout.count("there already")) == (0, 2 + (not options))
+    log = Path("data/orders-0") / f"{10:020d}.log"
+    log.write_bytes(log.read_bytes() + v2_batch(20, [Record(T + 20)]))
+    written = command(*given)
+    assert (written.exit_code, "the partition has data" in written.stderr) == (4, True)
+
+
 def test_a_refused_partition_is_exit_code_4_and_the_others_are_restored(
     backup: Path, command: Command
 ) -> None:

@@ -199,6 +199,88 @@ def test_a_partition_with_data_is_not_replaced(source: Path, log_dir: Path) -> N
     assert (log_dir / "orders-1").is_dir()
 
 
+def test_the_same_restore_again_finds_all_there_already(source: Path, log_dir: Path) -> None:
+    first = restored(source, log_dir)
+    before = everything_in(log_dir)
+    times = {path: path.stat().st_mtime_ns for path in log_dir.rglob("*")}
+    dry = planned_or_begun(asked(source, log_dir))
+    again = restored(source, log_dir)
+    for summary in (dry, again):
+        counts = ("partitions_restored", "partitions_refused", "partitions_there")
+        assert [summary[name] for name in counts] == [0, 0, 2]
+        assert all(row["is_there"] and row["problem"] is None for row in summary["partitions"])
+        for old, new in zip(first["partitions"], summary["partitions"], strict=True):
+            assert old | {"is_there": True} == new
+    assert everything_in(log_dir) == before
+    assert {path: path.stat().st_mtime_ns for path in log_dir.rglob("*") if path in times} == times
+
+    shutil.rmtree(log_dir / "orders-1")
+    one = restored(source, log_dir)
+    assert [one[name] for name in counts] == [1, 0, 1]
+    assert everything_in(log_dir) == before
+
+
+def test_so_does_one_that_cut_logs_or_began_at_a_time(source: Path, tmp_path: Path) -> None:
+    damaged = source / "orders-1" / f"{500:020d}.log"
+    damaged.write_bytes(damaged.read_bytes() + b"\0\1\2")
+    for number, how in enumerate(
+        ({"from_ms": T + 40}, {"until_ms": T + 40, "is_truncated": True}, {"is_linked": True})
+    ):
+        log_dir = formatted(tmp_path / f"{number}")
+        assert restored(source, log_dir, **how)["partitions_restored"]
+        again = restored(source, log_dir, **how)
+        assert again["partitions_restored"] == 0
+        refused = [row["problem"] for row in again["partitions"] if row["problem"]]
+        assert not [one for one in refused if "has data" in one], how
+
+
+def one_record_more(log_dir: Path) -> None:
+    """Append as a broker does."""
+    log = log_dir / "orders-0" / f"{60:020d}.log"
+    log.write_bytes(log.read_bytes() + log_of(90))
+
+
+def checkpoint(log_dir: Path) -> None:
+    name = "recovery-point-offset-checkpoint"
+    (log_dir / name).write_text("0\n2\norders 0 89\norders 1 530\n")
+
+
+def add_log(source: Path, base_offset: int, data: bytes) -> None:
+    (source / "orders-0" / f"{base_offset:020d}.log").write_bytes(data)
+
+
+CHANGED: dict[str, Callable[[Path, Path], object]] = {
+    "a broker wrote": lambda _, log_dir: one_record_more(log_dir),
+    "a broker deleted": lambda _, log_dir: (log_dir / "orders-0" / f"{0:020d}.log").unlink(),
+    "another byte": lambda _, log_dir: flip(log_dir / "orders-0" / f"{30:020d}.log"),
+    "another byte of an index": lambda _, to: flip(to / "orders-0" / f"{30:020d}.timeindex"),
+    "another snapshot": lambda _, log_dir: flip(log_dir / "orders-0" / f"{30:020d}.snapshot"),
+    "another file": lambda _, log_dir: (log_dir / "orders-0" / "mine").touch(),
+    "a checkpoint": lambda _, log_dir: checkpoint(log_dir),
+    "a broker crashed": lambda _, log_dir: (log_dir / ".kafka_cleanshutdown").unlink(),
+    "a longer archive": lambda source, _: add_log(source, 90, log_of(90)),
+    "other records": lambda source, _: add_log(source, 30, log_of(30, leader_epoch=2)),
+}
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+@each_case("change", CHANGED)
+def test_what_is_not_exactly_as_it_would_be_is_refused(change: Any, tmp_path: Path) -> None:
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
+    restored(source, log_dir)
+    change(source, log_dir)
+    before = everything_in(log_dir)
+    again = restored(source, log_dir)
+    assert "the partition has data, which a restore does not replace" in problem_of(again)
+    assert again["partitions_restored"] == 0
+    assert everything_in(log_dir) == before
+
+
 METADATA = PartitionMetadata(TOPIC_ID).to_bytes()
 
 
@@ -239,11 +321,10 @@ def test_only_what_a_broker_makes_for_a_new_topic_is_replaced(
                 one for one in plan_restore(asked(source, log_dir)).partitions if not one.partition
             ]
             problem = problem_of(restored(source, log_dir))
-            assert (planned.problem is None, problem == "None") == (is_replaced, is_replaced), (
-                problem
-            )
+            is_free = planned.problem is None and planned.obstacle is None
+            assert (is_free, problem == "None") == (is_replaced, is_replaced), problem
             if not is_replaced:
-                assert planned.problem == problem
+                assert problem in (planned.problem, planned.obstacle)
                 assert name in problem
                 assert everything_in(log_dir / "orders-0") == before
             assert (log_dir / "orders-1").is_dir()
@@ -824,8 +905,8 @@ def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
         shutil.rmtree(log_dir / name)
     for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
         summary = act(asked(source, log_dir))
-        assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
-        assert "the partition has data" in problem_of(summary, 0)
+        assert (summary["partitions_restored"], summary["partitions_there"]) == (1, 1)
+        assert problem_of(summary, 0) == "None"
     assert offsets_in(log_dir) == ENDS
     assert not list(log_dir.glob(".kip33*"))
 

@@ -59,7 +59,10 @@ class Restored(NamedTuple):
 
     lost: Lost
     finished: Finished
+    again: Finished  # the same command, before a broker started
+    later: Finished  # and after it stopped
     files: dict[str, bytes]  # of the partitions, as restored
+    files_later: dict[str, bytes]
     deletable: list[int]  # base offsets of topic aged, by `kip33 retention`
     start: Start
     strays: list[str]
@@ -111,6 +114,7 @@ def restored(lost: Lost) -> Restored:
     archive = only_logs(lost.logs, nodes.root / "archive", LOG_STARTS)
     finished = lost.restore(archive)
     assert finished.exit_code == 0, finished
+    again = lost.restore(archive, "--format", "json")
     files, deletable = files_of(log_dir), deletable_in(lost)
     with nodes.running():
         start, strays = start_of(nodes.logged()), strays_in(log_dir)
@@ -122,9 +126,30 @@ def restored(lost: Lost) -> Restored:
         expired = set(deletable)
         wait_until(lambda: expired.isdisjoint(base_offsets(log_dir, "aged-0")), "retention")
         kept = base_offsets(log_dir, "aged-0")
+    files_later, later = files_of(log_dir), lost.restore(archive, "--format", "json")
     return Restored(
-        lost, finished, files, deletable, start, strays, answers, resumed, aborted, kept
+        *(lost, finished, again, later, files, files_later),
+        *(deletable, start, strays, answers, resumed, aborted, kept),
     )
+
+
+def test_the_same_restore_again_knows_what_a_broker_wrote(restored: Restored) -> None:
+    """Before it started all is there already; later only what is still byte for byte the same."""
+    [again], [later] = restored.again.lines, restored.later.lines
+    assert (restored.again.exit_code, again["partitions_restored"]) == (0, 0)
+    assert again["partitions_there"] == len(again["partitions"]) > 0
+    assert (restored.later.exit_code, later["partitions_restored"]) == (4, 0)
+    there = set()
+    for row in later["partitions"]:
+        name = f"{row['topic']}-{row['partition']}/"
+        before, after = (
+            {path: data for path, data in files.items() if path.startswith(name)}
+            for files in (restored.files, restored.files_later)
+        )
+        assert row["is_there"] == (row["problem"] is None)
+        assert not row["is_there"] or before == after
+        there |= {(row["topic"], row["partition"])} if row["is_there"] else set()
+    assert there.isdisjoint(RAW_BATCHES)
 
 
 def test_the_broker_reads_no_log_when_it_starts(restored: Restored) -> None:

@@ -86,6 +86,10 @@ class Nights:
         self.ran["applied again"] = place.run(*apply, "--trash", self.trash)
         self.after = place.files("logs")
         self.ran["rebuilt after"] = place.run(*build)
+        self.trashed = place.files("trash")
+        undo = ("retention", "undo", self.plan, "--trash", self.trash, "--format", "json")
+        self.ran["undone"], self.ran["undone again"] = place.run(*undo), place.run(*undo)
+        self.back = place.files("logs")
 
     def written(self) -> list[tuple[str, int, int]]:
         """Return the folder of each record in the tables, its partition and its offset."""
@@ -206,13 +210,22 @@ def test_a_plan_is_carried_out_and_what_goes_is_in_the_trash(
     assert night.after.items() <= night.before.items()
     trashed = {
         path.split("/", 2)[2]: data
-        for path, data in night.place.files("trash").items()
+        for path, data in night.trashed.items()
         if path.split("/")[1] == "segments"
     }
     assert trashed == {path: night.before[path] for path in gone}
-    assert night.ran["rebuilt after"].record["segments"] == 25 - sum(
-        path.endswith(".log") for path in gone
-    )
+    logs = sum(path.endswith(".log") for path in gone)
+    assert night.ran["rebuilt after"].record["segments"] == 25 - logs
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_in_the_trash_comes_back(scheme: str, nights: Callable[[str], Nights]) -> None:
+    night = nights(scheme)
+    undone, again = (night.ran[name].record["summary"] for name in ("undone", "undone again"))
+    assert night.back == night.before
+    assert not night.place.files("trash")
+    assert undone["segments_put_back"] == again["segments_there_already"] > 0
+    assert again["segments_put_back"] == 0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
