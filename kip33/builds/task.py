@@ -15,7 +15,6 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, log_uris
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.segment_rows import BuiltRows, LogFigures, rows_of
 from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
 from kip33.builds.transaction_files import PENDING, WAITS, WaitingRow, with_waiting
@@ -106,7 +105,7 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     set_flushing(build.fsync)
     with temporary_files_of(id_of(staging.name)):
         result = _BinResult(staging, number)
-        publisher = publisher_of(build)
+        publisher = build.publisher()
         if groups_small_logs(build, files.num_rows):
             logs = SmallLogs(build)
             for first in range(0, files.num_rows, GROUP_ROWS):

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.reuse import ours_column
 from kip33.builds.segment_rows import file_columns
 from kip33.catalog.draft import Draft
@@ -126,7 +125,7 @@ def finish_transactions(
     row's `index_error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
-    publisher, files_written = publisher_of(build), 0
+    publisher, files_written = build.publisher(), 0
 
     def tables() -> Iterator[pa.Table]:
         nonlocal files_written
