@@ -4,7 +4,7 @@ A topic may have its own index settings, from the saved output of Kafka's tools:
 """
 
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypedDict
 
 import pyarrow.compute as pc
 
@@ -20,13 +20,20 @@ from kip33.options import Option, Path
 from kip33.retention.policy_files import load_kafka_configs
 from kip33.rules.index_builder import BYTES_VERSION, IndexSettings, TopicSettings
 from kip33.rules.index_entries import DIALECTS
+from kip33.rules.publication import Owner
 from kip33.rules.untimestamped import Untimestamped
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.locations import Location
 
+if TYPE_CHECKING:
+    from kip33.indexing.published_files import IndexPublisher
+
 INTERVAL: Final = "index.interval.bytes"
 _INDEX_SIZE: Final = "segment.index.bytes"
 _MOST: Final = 2**31 - 1  # both are int32 in Kafka
+_IF_NOT_FLUSHED: Final = (
+    "the snapshot is not committed: fix it and run the command again, or build with --no-fsync"
+)
 
 
 class BuildOptions(TypedDict, total=False):
@@ -255,6 +262,18 @@ class BuildSpec(NamedTuple):
     def time_index(self) -> str:
         """Return the suffix of the time indexes: `timeindex`, or that of the design."""
         return design_of(self.settings.dialect).file
+
+    def publisher(self) -> "IndexPublisher":
+        """Return who publishes its index files."""
+        from kip33.indexing.published_files import IndexPublisher
+
+        return IndexPublisher(
+            self.index_dir,
+            in_place=self.in_place,
+            others=Owner.REPLACED if self.overwrite else Owner.ANOTHERS,
+            lists_puts=self.lists_puts,
+            if_not_flushed=_IF_NOT_FLUSHED,
+        )
 
     def index_location(self, segment: Segment) -> Location:
         """Return the place of the segment's time index: the same path as below SOURCE."""

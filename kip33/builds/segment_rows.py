@@ -28,6 +28,7 @@ from kip33.rules.segment_summary import (
     TIMESTAMP_TYPES,
     SegmentStatus,
     TimestampSource,
+    largest_timestamp,
     names_of,
 )
 
@@ -40,7 +41,6 @@ _LISTED: Final = (
     *("log_dir", "topic", "partition", "base_offset", "last_modified_ms", "active_segment"),
     *("topic_id", "partition_metadata_modified_ms"),
 )
-_SOURCES: Final = tuple(TimestampSource)
 
 
 class BuiltRows(NamedTuple):
@@ -131,9 +131,10 @@ def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
     is_tail = _have(figures.statuses, SegmentStatus.UNVERIFIED)  # its summary has what was read
     is_invalid = _have(figures.statuses, SegmentStatus.INVALID)
     has_times, has_batches = is_read | is_tail, of["batch_count"] > 0
-    by_file = is_read & (of["max_timestamp"] < 0)
-    sources = np.where(by_file, _SOURCES.index(TimestampSource.LAST_MODIFIED), 0)
-    sources[is_tail] = _SOURCES.index(TimestampSource.TIME_INDEX)
+    file_times = np.asarray(pc.fill_null(listed["last_modified_ms"], 0))
+    largest, sources = largest_timestamp(of["max_timestamp"], file_times)
+    largest = np.where(is_tail, of["max_timestamp"], largest)
+    sources = np.where(is_tail, TimestampSource.TIME_INDEX, sources)
     masked = {
         "batch_count": is_read,
         "out_of_order_batches": is_read,
@@ -144,8 +145,6 @@ def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
         "last_offset": (is_read & has_batches) | figures.is_split,
         "smallest_timestamp": is_read & has_batches & (of["unknown_smallest"] == 0),
     }
-    times = pa.array(of["max_timestamp"], mask=~has_times)
-    file_times = pc.fill_null(listed["last_modified_ms"], 0)
     not_read = _have(figures.statuses, *NOT_READ)
     return {
         "status": pa.array([*map(str, figures.statuses)], _TEXT),
@@ -153,10 +152,8 @@ def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
         "size_bytes": pc.if_else(pa.array(not_read), listed["size_bytes"], figures.size_bytes),
         "valid_bytes": _where(is_read | is_invalid, figures.valid_bytes),
         **{name: pa.array(of[name], mask=~mask) for name, mask in masked.items()},
-        "largest_timestamp": pc.if_else(pa.array(by_file), file_times, times),
-        "largest_timestamp_source": _where(
-            has_times, pa.array([*map(str, _SOURCES)], _TEXT).take(pa.array(sources))
-        ),
+        "largest_timestamp": pa.array(largest, mask=~has_times),
+        "largest_timestamp_source": pa.array(sources, _TEXT, mask=~has_times),
         "timestamp_types": _where(is_read, lists_of(of["timestamp_types"], TIMESTAMP_TYPES, _TEXT)),
         "codecs": _where(is_read, lists_of(of["codecs"], CODEC_NAMES, _TEXT)),
         "magics": _where(is_read, figures.magics),

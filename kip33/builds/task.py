@@ -15,10 +15,9 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, log_uris
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.segment_rows import BuiltRows, LogFigures, rows_of
 from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
-from kip33.builds.transaction_files import PENDING, WAITS, WaitingRow, with_waiting
+from kip33.builds.transaction_files import PENDING, WAITS, with_waiting
 from kip33.catalog.catalog import id_of
 from kip33.catalog.draft import PartWriter
 from kip33.catalog.schema import SEGMENTS
@@ -94,7 +93,8 @@ class _Scanned(NamedTuple):
     notes: Sequence[SegmentNote] = ()
     kept: PublishedFiles | None = None  # of a log that was not read: the files that it was told by
     open_transactions: str | None = None
-    waiting: WaitingRow | None = None
+    transactions: str | None = None  # as JSON, if the row waits for its `.txnindex`
+    waiting_offset_index: bytes | None = None  # if its `.index` waits, too
     file_time_offset: int | None = None  # the row's, if its `.timeindex` has the log's bytes
 
 
@@ -106,7 +106,7 @@ def build_bin(build: BuildSpec, staging: Location, number: int, files: pa.Table)
     set_flushing(build.fsync)
     with temporary_files_of(id_of(staging.name)):
         result = _BinResult(staging, number)
-        publisher = publisher_of(build)
+        publisher = build.publisher()
         if groups_small_logs(build, files.num_rows):
             logs = SmallLogs(build)
             for first in range(0, files.num_rows, GROUP_ROWS):
@@ -227,13 +227,14 @@ def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Sc
     if _lacks_transaction_index(build, segment, index):
         notes.append(SegmentNote.HIDES_ABORTS)
     open_transactions: str | None = None
-    waiting: WaitingRow | None = None
+    transactions: str | None = None
+    waiting: bytes | None = None
     if index.transactions and IndexKind.TRANSACTION in build.kinds:
         open_transactions = UNCHANGED if index.transactions.changes_nothing else None
-        waiting = WaitingRow.of(segment, time_index, index.transactions, known.ours)
-        if waiting and files.new_index and len(index.transactions.aborts):
-            waiting = waiting._replace(waiting_offset_index=files.new_index.data)
-            files = files._replace(new_index=None)
+        if not index.transactions.changes_nothing or segment.index_file(IndexKind.TRANSACTION):
+            transactions = index.transactions.to_json()
+        if transactions and files.new_index and len(index.transactions.aborts):
+            waiting, files = files.new_index.data, files._replace(new_index=None)
     has_file_time = file_time is not None and has_no_timestamps(index)
     return _Scanned(
         index,
@@ -243,7 +244,8 @@ def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Sc
         index.bytes_read,
         notes,
         open_transactions=open_transactions,
-        waiting=waiting,
+        transactions=transactions,
+        waiting_offset_index=waiting,
         file_time_offset=file_time.offset if file_time and has_file_time else None,
     )
 
@@ -282,12 +284,17 @@ def _built(
         open_transactions=pa.array([one.open_transactions for one in group], pa.string()),
         file_time_offset=pa.array(file_times, pa.int64()),
     )
-    waiting = [
-        one.waiting and one.waiting._replace(time_index_is_right=done.is_right)
-        for one, done in zip(group, found, strict=True)
-    ]
+    if any(one.transactions for one in group):
+        rows = with_waiting(
+            rows,
+            listed,
+            transactions=[one.transactions for one in group],
+            time_index_uri=[one.time_index.uri for one in group],
+            waiting_offset_index=[one.waiting_offset_index for one in group],
+            time_index_is_right=[done.is_right for done in found],
+        )
     return BuiltRows(
-        with_waiting(rows, waiting),
+        rows,
         sum(one.bytes_read for one in group),
         sum(one.written for one in found),
     )

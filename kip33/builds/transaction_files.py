@@ -9,18 +9,16 @@ If the open transactions at a segment's start are unknown (`indexing.partition_s
 with an ABORT marker gets no `.txnindex`, and its row says so.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.directory import Segment
 from kip33.archive.segment_paths import index_of_row
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.reuse import ours_column
 from kip33.builds.segment_rows import file_columns
 from kip33.catalog.draft import Draft
@@ -38,7 +36,6 @@ from kip33.rules.publication import IndexFileState, Wanted
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED, CompletedTransactions, open_as_json
-from kip33.rules.transactions import TransactionSummary
 from kip33.stores.files import FileStatus
 from kip33.stores.locations import Location
 
@@ -46,7 +43,7 @@ INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.
 _BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
 _LINK: Final = [*KEY, "last_offset", "status", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
-_SEEN: Final = tuple(f"{IndexKind.TRANSACTION}_seen_{what}" for what in ("bytes", "modified_ms"))
+_SEEN: Final = tuple(f"target_{IndexKind.TRANSACTION}_{what}" for what in ("bytes", "modified_ms"))
 WAITS: Final = "transactions"  # not null in a row that waits
 _EXTRA: list["pa.Field[Any]"] = [
     pa.field(WAITS, pa.string()),  # the segment's TransactionSummary as JSON
@@ -60,47 +57,15 @@ PENDING: Final = pa.schema([*SEGMENTS, *_EXTRA])
 """A row of SEGMENTS with the data that completes it."""
 
 
-class WaitingRow(NamedTuple):
-    """The columns that only PENDING has, of a row that waits."""
+def with_waiting(rows: pa.Table, listed: pa.Table, **scanned: Sequence[Any]) -> pa.Table:
+    """Return rows as those of PENDING, of segments of which some wait.
 
-    transactions: str
-    time_index_uri: str
-    waiting_offset_index: bytes | None
-    time_index_is_right: bool
-    is_ours: bool
-    seen_bytes: int | None
-    seen_modified_ms: int | None
-
-    @classmethod
-    def of(
-        cls,
-        segment: Segment,
-        time_index: Location,
-        transactions: TransactionSummary,
-        ours: Set[IndexKind],
-    ) -> Self | None:
-        """Return those of a segment; None: its row does not wait.
-
-        It waits if transactions begin or end in the segment, or a `.txnindex` is there.
-        """
-        seen = segment.index_file(IndexKind.TRANSACTION)
-        if transactions.changes_nothing and seen is None:
-            return None
-        is_ours = IndexKind.TRANSACTION in ours
-        text = transactions.to_json()
-        return cls(text, time_index.uri, None, True, is_ours, *(seen or (None, None)))
-
-
-_NOT_WAITING: Final = (None,) * len(_EXTRA)
-
-
-def with_waiting(rows: pa.Table, waiting: Sequence[WaitingRow | None]) -> pa.Table:
-    """Return rows of SEGMENTS as those of PENDING, None for each that does not wait."""
-    if not any(waiting):
-        return rows
-    columns = zip(*(one or _NOT_WAITING for one in waiting), strict=True)
-    for field, values in zip(_EXTRA, columns, strict=True):
-        rows = rows.append_column(field, pa.array(values, field.type))
+    `listed` has the columns of `KnownSegments.to_read`, `scanned` the others of PENDING.
+    """
+    for field in _EXTRA:
+        values = scanned.get(field.name)
+        column = listed[field.name] if values is None else pa.array(values, field.type)
+        rows = rows.append_column(field, column)
     return rows
 
 
@@ -126,7 +91,7 @@ def finish_transactions(
     row's `index_error`. Raises CatalogError if a part is missing, PublishError if a part cannot be
     written.
     """
-    publisher, files_written = publisher_of(build), 0
+    publisher, files_written = build.publisher(), 0
 
     def tables() -> Iterator[pa.Table]:
         nonlocal files_written
@@ -232,7 +197,7 @@ def _transaction_index(
     broker from writing it again.
     """
     kind = IndexKind.TRANSACTION
-    size_bytes, modified_ms = row[f"{kind}_seen_bytes"], row[f"{kind}_seen_modified_ms"]
+    size_bytes, modified_ms = (row[name] for name in _SEEN)
     seen = None if size_bytes is None else FileStatus(size_bytes, modified_ms)
     is_ours: bool = row[ours_column(kind)]
     wanted = Wanted.NONE if is_ours and not build.in_place else Wanted.UNJUDGED

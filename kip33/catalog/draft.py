@@ -45,7 +45,6 @@ CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 10_000
-ROWS_AS_OBJECTS: Final = 1_000  # at one time; each takes 2.4 KB
 STAYS: Final = "the newest snapshot does not change"
 
 
@@ -219,8 +218,7 @@ class PartWriter:
         """
         self._place = staging.child(f"{kind}-{number:05d}.{uuid.uuid4().hex[:8]}.parquet")
         self._schema = schema
-        self._tables: list[pa.Table] = []  # before `_rows`, together less than a row group
-        self._rows: list[dict[str, Any]] = []
+        self._tables: list[pa.Table] = []  # together less than a row group
         self.rows = 0
         self._first = self._last = NO_KEY
         self._sink = pa.BufferOutputStream()
@@ -235,20 +233,12 @@ class PartWriter:
             write_page_checksum=True,
         )
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Add a row, a dict by columns of SEGMENTS; missing ones are null."""
-        self._rows.append(row)
-        self.rows += 1
-        if len(self._rows) >= ROWS_AS_OBJECTS:
-            self._take_rows()
-            self._flush_full()
-
     def append_table(self, rows: pa.Table) -> None:
-        """Add a table of SEGMENTS; small tables share a row group."""
-        self._take_rows()
+        """Add a table of the schema; small tables share a row group."""
         self._tables.append(rows)
         self.rows += rows.num_rows
-        self._flush_full()
+        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
+            self._flush()
 
     def publish(self) -> SnapshotPart:
         """Write the part, even without rows: every task has one. PublishError if that fails."""
@@ -268,17 +258,7 @@ class PartWriter:
             zlib.crc32(footer),
         )
 
-    def _take_rows(self) -> None:
-        if self._rows:
-            self._tables.append(pa.Table.from_pylist(self._rows, self._schema))
-            self._rows = []
-
-    def _flush_full(self) -> None:
-        if sum(table.num_rows for table in self._tables) >= ROWS_PER_GROUP:
-            self._flush()
-
     def _flush(self) -> None:
-        self._take_rows()
         if self._tables:
             rows = pa.concat_tables(self._tables)
             self._require_order(rows)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from kip33.formats.batch import (
     CODEC_MASK,
-    CODEC_NAMES,
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -164,15 +163,15 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["understated"] += understated
 
 
-def largest_timestamp(max_timestamp: int, last_modified_ms: int) -> tuple[int, TimestampSource]:
-    """Return a segment's largest timestamp and where it is from.
+def largest_timestamp(max_timestamp: Any, last_modified_ms: Any) -> tuple[Any, Any]:
+    """Return the largest timestamps of segments, given columns, and where they are from.
 
     `LogSegment.largestTimestamp`: the max timestamp if it is 0 or more, else the file's
     modification time, which every copy resets (D3: marked, so that readers can tell).
     """
-    if max_timestamp >= 0:
-        return max_timestamp, TimestampSource.LOG
-    return last_modified_ms, TimestampSource.LAST_MODIFIED
+    is_of_log = np.asarray(max_timestamp) >= 0
+    sources = np.where(is_of_log, TimestampSource.LOG, TimestampSource.LAST_MODIFIED)
+    return np.where(is_of_log, max_timestamp, last_modified_ms), sources
 
 
 def smallest_timestamp(summary: Any) -> int | None:
@@ -190,8 +189,3 @@ def smallest_timestamp(summary: Any) -> int | None:
 def names_of(bits: int, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names whose bit is set, in order."""
     return tuple(name for k, name in enumerate(names) if bits >> k & 1)
-
-
-def codec_names(bits: int) -> tuple[str, ...]:
-    """Return the codecs of a SUMMARY_RECORD's `codecs`."""
-    return names_of(bits, CODEC_NAMES)

@@ -11,7 +11,6 @@ from kafka.record.util import crc32c_c
 
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.task import build_segments
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
@@ -123,7 +122,7 @@ class PathToIndex:
         target = Location.of(self.index_folder)
         kinds = frozenset({IndexKind.TIME, IndexKind.OFFSET, IndexKind.TRANSACTION})
         build = BuildSpec(self._source, target, IndexSettings(), kinds)
-        publisher = publisher_of(build)
+        publisher = build.publisher()
         [built] = build_segments(build, self._files, publisher)
         publisher.finish()
         [row] = built.rows.to_pylist()

@@ -18,7 +18,7 @@ from kip33.retention.make_plan import plan_retention
 from kip33.retention.plan import RetentionPlan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
-from tests.builders.snapshots import place_of_row, row
+from tests.builders.snapshots import append_rows, place_of_row, row
 
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
@@ -116,8 +116,7 @@ class ExpiringArchive:
         index_dir = Location.of(self.index_dir).uri
         draft = Draft.begin(self.catalog, Location.of(self.source))
         writer = PartWriter(draft.staging, 0)
-        for one in sorted([*others, *rows], key=place_of_row):
-            writer.append(one)
+        append_rows(writer, sorted([*others, *rows], key=place_of_row))
         settings = {"build": "{}", "index_dir": index_dir}
         return draft.commit([writer.publish()], settings=settings, now_ms=NOW_MS)
 

@@ -54,7 +54,7 @@ def write_segment(
         size_bytes=index.size_bytes,
         valid_bytes=index.valid_bytes,
         max_timestamp=max_timestamp if known else None,
-        largest_timestamp=largest_timestamp(max_timestamp, modified_ms)[0] if known else None,
+        largest_timestamp=int(largest_timestamp(max_timestamp, modified_ms)[0]) if known else None,
         status=index.status,
         record_count=None if index.summary["wrappers"] else int(index.summary["record_count"]),
         index_uri=Location.of(time_index_file).uri if time_index else None,

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,7 @@ def write(
     written = []
     for number, rows in enumerate(parts):
         writer = PartWriter(begun.staging, number)
-        for one in sorted(rows, key=place_of_row):
-            writer.append(one)
+        append_rows(writer, sorted(rows, key=place_of_row))
         written.append(writer.publish())
     ordered = parts_in_order(begun, written)
     return begun.commit(ordered, settings={"build": "{}", "layout": layout}, now_ms=now_ms)
@@ -91,6 +91,12 @@ def catalog_of_topics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     each = [(f"topic-{number:02d}", base) for number in range(20) for base in range(10)]
     write(catalog, [segment_row(base, base, topic=topic) for topic, base in each])
     return catalog
+
+
+def append_rows(writer: PartWriter, rows: Sequence[dict[str, Any]]) -> None:
+    """Add rows, dicts by columns of SEGMENTS; missing ones are null."""
+    if rows:
+        writer.append_table(pa.Table.from_pylist(rows, SEGMENTS))
 
 
 def place_of_row(row: dict[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from tests.builders.changing_archive import (
     KeptArchive,
     batches,
 )
-from tests.builders.snapshots import as_earlier_version, place_of_row
+from tests.builders.snapshots import append_rows, as_earlier_version, place_of_row
 from tests.cases import each_case
 from tests.long_forms import short_and_long
 
@@ -121,8 +121,7 @@ def commit_again(
     newest = catalog.require_newest()
     draft = Draft.begin(catalog, Location.of(archive.source))
     writer = PartWriter(draft.staging, 0)
-    for row in sorted(archive.rows(), key=place_of_row):
-        writer.append(changed(row))
+    append_rows(writer, [changed(row) for row in sorted(archive.rows(), key=place_of_row)])
     again = draft.commit([writer.publish()], settings=newest.settings, now_ms=newest.created_ms)
     if version < SCHEMA_VERSION:
         as_earlier_version(catalog, again, version)

@@ -10,7 +10,6 @@ import pytest
 import kip33
 from kip33.archive.listing import list_tree
 from kip33.builds.build_options import BuildSpec
-from kip33.builds.index_files import publisher_of
 from kip33.builds.task import build_segments
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.index_kinds import IndexKind
@@ -80,7 +79,7 @@ class Archive:
 
 
 def build_segment(build: BuildSpec, files: pa.Table) -> Built:
-    publisher = publisher_of(build)
+    publisher = build.publisher()
     [(rows, *figures)] = build_segments(build, files, publisher, native=False)
     publisher.finish()
     [row] = rows.select(SEGMENTS.names).to_pylist()
@@ -346,7 +345,7 @@ def test_a_group_is_cut_by_the_bytes_of_its_index_files(
         (archive.log.parent / f"{base:020d}.log").write_bytes(log)
     source = Location.of(archive.source)
     build = BuildSpec(source, source, OTHER_SETTINGS, INDEXES)
-    publisher = publisher_of(build)
+    publisher = build.publisher()
     built = [*build_segments(build, files_to_read(list_tree(source).table), publisher)]
     publisher.finish()
     assert [one.rows.num_rows for one in built] == [2, 1]

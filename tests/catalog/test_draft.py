@@ -2,17 +2,16 @@
 
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import pyarrow as pa
 import pytest
 
 from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import CLAIMS, ROWS_AS_OBJECTS, Draft, PartWriter, claimed_index_uris
+from kip33.catalog.draft import CLAIMS, Draft, PartWriter, claimed_index_uris
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError, PublishError
 from kip33.stores.locations import Location
-from tests.builders.snapshots import NOW_MS, SOURCE, commit_path, path_of, row, write
+from tests.builders.snapshots import NOW_MS, SOURCE, append_rows, commit_path, path_of, row, write
 from tests.cases import each_case
 
 
@@ -28,7 +27,7 @@ def draft(catalog: Catalog) -> Draft:
 
 def published(draft: Draft, number: int) -> SnapshotPart:
     writer = PartWriter(draft.staging, number)
-    writer.append(row(number))
+    append_rows(writer, [row(number)])
     return writer.publish()
 
 
@@ -106,33 +105,6 @@ def test_a_failed_commit_leaves_no_snapshot(
         draft.commit([part], settings={}, now_ms=NOW_MS)
     assert "the newest snapshot does not change" in str(told.value)
     assert not path_of(draft.catalog.commit_place(draft.name)).exists()
-
-
-def test_a_row_of_the_wrong_type_is_not_written(draft: Draft) -> None:
-    writer = PartWriter(draft.staging, 0)
-    writer.append(row(0, partition="zero"))
-    with pytest.raises(pa.ArrowException):
-        writer.publish()
-    assert names_in(draft.staging) == []
-
-
-class CountedRow(dict[str, Any]):
-    """A row that a WeakSet can hold."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
-def test_few_rows_of_a_part_are_python_objects_and_all_are_written_in_order(draft: Draft) -> None:
-    writer, held = PartWriter(draft.staging, 0), WeakSet[CountedRow]()
-    rows = 2 * ROWS_AS_OBJECTS + 5
-    for number in range(rows):
-        one = CountedRow(row(number))
-        held.add(one)
-        writer.append(one)
-        del one
-        assert len(held) < ROWS_AS_OBJECTS
-    snapshot = draft.commit([writer.publish()], settings={}, now_ms=NOW_MS)
-    assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [*range(rows)]
 
 
 def test_claims_outlive_a_killed_build(catalog: Catalog) -> None:

@@ -7,12 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kip33.formats.batch import BATCH
+from kip33.formats.batch import BATCH, CODEC_NAMES
 from kip33.formats.native import compiler
 from kip33.rules.segment_summary import (
     NO_RECORDS,
     TIMESTAMP_TYPES,
-    codec_names,
     largest_timestamp,
     names_of,
     new_summary,
@@ -157,6 +156,6 @@ def test_largest_timestamp_falls_back_to_the_modification_time(
 
 def test_names_of_bits() -> None:
     assert names_of(0b101, TIMESTAMP_TYPES) == ("NoTimestampType", "LogAppendTime")
-    assert codec_names(0b00010011) == ("none", "gzip", "zstd")
-    assert codec_names(0b11100000) == ("codec-5", "codec-6", "codec-7")
-    assert codec_names(0) == ()
+    assert names_of(0b00010011, CODEC_NAMES) == ("none", "gzip", "zstd")
+    assert names_of(0b11100000, CODEC_NAMES) == ("codec-5", "codec-6", "codec-7")
+    assert names_of(0, CODEC_NAMES) == ()

@@ -58,7 +58,9 @@ def figures(written: WrittenSegment) -> SegmentFigures:
     return SegmentFigures(
         base_offset=written.base_offset,
         size_bytes=len(written.log),
-        largest_timestamp=largest_timestamp(written.max_timestamp, written.last_modified_ms)[0],
+        largest_timestamp=int(
+            largest_timestamp(written.max_timestamp, written.last_modified_ms)[0]
+        ),
         status="ok" if written.log else "empty",
     )
 
