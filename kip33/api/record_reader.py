@@ -108,20 +108,20 @@ def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.Record
 
     A batch whose records cannot be read, the damaged end of a log, a file that cannot be opened, a
     log of which a broker would keep nothing (its records are returned), and offsets that a catalog
-    shows to be missing between two segments: `on_error="row"` gives one row with the reason in
-    `_corrupt`, with null in the other columns that are unknown; "fail" raises CorruptSegmentError,
-    UnsupportedFormatError or LocationError, and CorruptSegmentError for a record that would have a
-    reason in `_undecided`; "skip" appends one line to the list `skipped`, if it is given. Batches
-    after an unreadable one are read. A batch that decompresses to more than `max_batch_bytes`
-    counts as unreadable.
+    shows to be missing between two segments: `on_error="fail"`, the default, raises
+    CorruptSegmentError, UnsupportedFormatError or LocationError, and CorruptSegmentError for a
+    record that would have a reason in `_undecided`; "row" gives one row with the reason in
+    `_corrupt`, with null in the other columns that are unknown; "skip" appends one line to the list
+    `skipped`, if it is given. Batches after an unreadable one are then read. A batch that
+    decompresses to more than `max_batch_bytes` counts as unreadable.
 
     With `workers` the rows and their order are the same, in other record batches. A worker has at
     most 128 MiB that were not taken yet, or one record batch, beside what it reads. Workers end
     with the reader: at its end, with an error, with `close()`, or when it is no longer used.
 
-    If the newest snapshot of a catalog is damaged, an older one is read, with a Python warning; if
-    leader epochs do not tell whether records of two tiers are of the log, these are read with one.
-    With `on_error="fail"` CatalogError is raised for both.
+    If the newest snapshot of a catalog is damaged, or leader epochs do not tell whether records of
+    two tiers are of the log, CatalogError is raised. With another `on_error` an older snapshot, and
+    these records, are read, with a Python warning.
 
     Raises ValueError for a wrong argument, LocationError if there are no segments, CatalogError if
     the catalog is damaged, and as in a build WorkerLostError and WorkerStartError.

@@ -158,7 +158,12 @@ class ReadOptions(RecordChoice, total=False):
     end_offset: Annotated[int | None, "Only records before this offset."]
     include_control: Annotated[bool, "Return control records, too."]
     on_error: Annotated[
-        OnErrorName, Option("What damage gives: `row`, `fail` or `skip`.", default="row")
+        OnErrorName,
+        Option(
+            "What damage gives: `fail`, an error; `row`, a row with the reason in `_corrupt`; "
+            "`skip`, no row.",
+            default="fail",
+        ),
     ]
 
 

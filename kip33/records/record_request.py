@@ -209,6 +209,7 @@ class Faults:
     def seen(self, error: Kip33Error) -> None:
         """Raise an error, or count it as skipped, unless it becomes a row."""
         if self.on_error == OnError.FAIL:
+            error.add_note('on_error="row" gives a row with the reason instead, "skip" no row')
             raise error
         if self.on_error == OnError.SKIP:
             self._skipped.append(str(error))

@@ -66,8 +66,8 @@ def register(
     `spark.sql.python.filterPushdown.enabled`. Then call `load` for each use: Spark 4.3 reads a
     DataFrame that was used before with the filters of that use, and rows are missing.
 
-    If the newest snapshot of a catalog is damaged, an older one is read, with a warning on the
-    driver's standard error; with `on_error` "fail" the query fails.
+    If the newest snapshot of a catalog is damaged, the query fails; with `on_error` "row" or "skip"
+    an older one is read, with a warning on the driver's standard error.
 
     Tasks use the session's settings of stores as they are now, with `storage_options` (Hadoop's
     keys). Call it again after a change. A session of Spark Connect does not return

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kip33.formats.times import milliseconds_of
 from kip33.records.reading import Reading, ReadOptions
-from kip33.records.record_request import Comparison, FilterBounds, OnError
+from kip33.records.record_request import Comparison, FilterBounds
 from kip33.spark.jobs import UNKNOWN_CORES
 from kip33.spark.segment_stream import SegmentStream, StreamOptions
 from kip33.spark.segment_tasks import RowSource, spark_schema, tasks_of, with_schema
@@ -63,8 +63,6 @@ class SegmentSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what reads new records of a catalog; errors are those of `reader`."""
         places, reading, options = self._parsed(isolation="read_committed")
-        if "on_error" not in self.options:  # a row of a table stays, the reason may not
-            reading = reading._replace(on_error=OnError.FAIL)
         return SegmentStream(self._rows(schema, places, reading), options)
 
     def _parsed(self, **defaults: Unpack[ReadOptions]) -> tuple[list[str], Reading, StreamOptions]:

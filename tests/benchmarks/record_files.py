@@ -85,7 +85,7 @@ def build(folder: Path) -> Path:
 def measured(catalog: Path, folder: Path) -> dict[str, list[float]]:
     """Return the CPU seconds of each work and round."""
     spark = create_session(master="local[2]")
-    read = read_segments(spark, catalog, columns=COLUMNS)
+    read = read_segments(spark, catalog, columns=COLUMNS, on_error="row")
 
     works: dict[str, Callable[[Path], object]] = {
         TASKS: lambda to: write_records(spark, catalog, to, now_ms=START_MS, columns=COLUMNS),

@@ -114,7 +114,10 @@ def race(kind: Kind, kafka: Oracle, folder: Path, size_bytes: int) -> dict[str, 
 
 
 def read(log: Path, records: int, columns: Sequence[str]) -> None:
-    require(sum(rows.num_rows for rows in kip33.read_arrow(log, columns=columns)), records)
+    require(
+        sum(rows.num_rows for rows in kip33.read_arrow(log, columns=columns, on_error="row")),
+        records,
+    )
 
 
 def by_kafka(kafka: Oracle, log: Path, records: int) -> float:

@@ -85,7 +85,9 @@ def write_archive(folder: Path, segments: int) -> int:
 
 
 def by_query(spark: SparkSession, catalog: str) -> None:
-    reader = spark.read.format("kafka-segments").option("columns", COLUMNS)
+    reader = (
+        spark.read.format("kafka-segments").option("on_error", "row").option("columns", COLUMNS)
+    )
     reader.load(catalog).write.format("noop").mode("overwrite").save()
 
 

@@ -35,7 +35,9 @@ def random_archive(random: Random, root: Path, *, disorder_ms: int) -> tuple[Pat
 
 def rows_of(source: Path, **options: Any) -> list[Row]:
     """Return the rows of `read_arrow`; times are ms."""
-    return plain_rows(kip33.read_arrow(source, columns=COLUMNS, **options).read_all())
+    return plain_rows(
+        kip33.read_arrow(source, columns=COLUMNS, **({"on_error": "row"} | options)).read_all()
+    )
 
 
 def plain_rows(table: Any) -> list[Row]:

@@ -489,9 +489,9 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
     calls: dict[str, Callable[[], object]] = {
         "find_offset": lambda: kip33.find_offset(log, seconds),
         "offsets_for_times": lambda: catalog.offsets_for_times([("orders", 0, seconds)]),
-        "read_arrow from": lambda: kip33.read_arrow("archive", start_time=seconds),
-        "read_arrow until": lambda: kip33.read_arrow("archive", end_time=seconds),
-        "scan_polars": lambda: kip33.scan_polars("archive", start_time=seconds),
+        "read_arrow from": lambda: kip33.read_arrow("archive", start_time=seconds, on_error="row"),
+        "read_arrow until": lambda: kip33.read_arrow("archive", end_time=seconds, on_error="row"),
+        "scan_polars": lambda: kip33.scan_polars("archive", start_time=seconds, on_error="row"),
         "retention": lambda: catalog.retention(kip33.Policies(), now=seconds),
         "restore from": lambda: kip33.restore_archive("archive", "data", from_=seconds),
         "restore until": lambda: kip33.restore_archive("archive", "data", until=seconds),

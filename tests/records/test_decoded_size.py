@@ -39,7 +39,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rows_of(log: Path) -> int:
-    return sum(batch.num_rows for batch in kip33.read_arrow(log))
+    return sum(batch.num_rows for batch in kip33.read_arrow(log, on_error="row"))
 
 
 @each_case(("log", "rows", "is_compiled"), LARGE)
@@ -81,7 +81,7 @@ def test_the_error_of_a_batch_reads_no_record_again(
         with subtests.test(kind):
             read.clear()
             log.write_bytes(data)
-            rows = kip33.read_arrow(log, columns=["_corrupt"]).read_all()
+            rows = kip33.read_arrow(log, columns=["_corrupt"], on_error="row").read_all()
             why = rows["_corrupt"].to_pylist()[-1]
             assert why and message in why, why
             assert len(read) == 1
@@ -116,7 +116,7 @@ def test_large_records_beside_small_ones(tmp_path: Path, monkeypatch: pytest.Mon
     log = tmp_path / "copies.log"  # of one batch, so it has no base offset
     for codec in ("none", "zstd"):
         log.write_bytes(v2_batch(0, sent, codec=codec) * 3)
-        read = list(kip33.read_arrow(log, columns=["key", "value", "headers"]))
+        read = list(kip33.read_arrow(log, columns=["key", "value", "headers"], on_error="row"))
         for batch in read:
             batch.validate(full=True)
         rows = [row for batch in read for row in batch.to_pylist()]

@@ -105,9 +105,15 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int)
         for plain_bytes, window_bytes in WAYS if logs > 100 else [WAYS[number % len(WAYS)]]:
             monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
             monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", window_bytes)
-            found = list(rows_of(kip33.read_arrow(log, include_control=True, **LIMIT)))
+            found = list(
+                rows_of(
+                    kip33.read_arrow(log, include_control=True, **({"on_error": "row"} | LIMIT))
+                )
+            )
             assert found == expected, f"seed {seed}"
-            for batch in kip33.read_arrow(log, **random_options(random), **LIMIT):
+            for batch in kip33.read_arrow(
+                log, **random_options(random), **({"on_error": "row"} | LIMIT)
+            ):
                 batch.validate(full=True)
 
 
@@ -122,4 +128,7 @@ def test_segments_of_real_brokers(
             expected = list(one_by_one(log.read_bytes(), prefix=log.as_uri()))
             for plain_bytes in (0, 1 << 40):
                 monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
-                assert list(rows_of(kip33.read_arrow(log, include_control=True))) == expected
+                assert (
+                    list(rows_of(kip33.read_arrow(log, include_control=True, on_error="row")))
+                    == expected
+                )

@@ -30,7 +30,9 @@ AT_T = datetime.fromtimestamp(T / 1000, UTC)
 
 
 def rows(source: Any, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = kip33.read_arrow(source, **options).read_all().to_pylist()
+    found: list[dict[str, Any]] = (
+        kip33.read_arrow(source, **({"on_error": "row"} | options)).read_all().to_pylist()
+    )
     return found
 
 

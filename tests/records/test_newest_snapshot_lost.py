@@ -38,11 +38,11 @@ def catalog(tmp_path: Path) -> Path:
 
 
 def read_polars(catalog: Any, **options: Any) -> Any:
-    return kip33.scan_polars(catalog, **options).collect().to_arrow()
+    return kip33.scan_polars(catalog, **({"on_error": "row"} | options)).collect().to_arrow()
 
 
 def read_table(catalog: Any, **options: Any) -> Any:
-    return kip33.read_arrow(catalog, **options).read_all()
+    return kip33.read_arrow(catalog, **({"on_error": "row"} | options)).read_all()
 
 
 def read_opened(catalog: Any, **options: Any) -> Any:
@@ -68,5 +68,5 @@ def test_a_reader_that_may_miss_nothing_fails(read: Any, catalog: Path) -> None:
 
 def test_the_warning_names_the_line_of_the_caller(catalog: Path) -> None:
     with pytest.warns(UserWarning) as seen:
-        kip33.read_arrow(catalog)
+        kip33.read_arrow(catalog, on_error="row")
     assert [one.filename for one in seen] == [__file__]

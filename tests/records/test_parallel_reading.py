@@ -59,7 +59,7 @@ def answer(source: Path, workers: int, **options: Any) -> Answer:
     rows: list[pa.RecordBatch] = []
     lines: list[str] = []
     logs = LogsRead()
-    reading = Reading.of(**options)
+    reading = Reading.of(**({"on_error": "row"} | options))
     partitions = reading.partitions(source)
     error = ""
     try:
@@ -130,7 +130,7 @@ def open_files() -> int:
 
 def test_a_slow_consumer_stops_the_workers(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_parts, "MOST_UNREAD_BYTES", 1 << 21)
-    reader = kip33.read_arrow(large, workers=2)
+    reader = kip33.read_arrow(large, workers=2, on_error="row")
 
     first = reader.read_next_batch()
     rest = reader.read_all()
@@ -149,10 +149,12 @@ def stop_by_forgetting(reader: pa.RecordBatchReader) -> None:
 
 @pytest.mark.parametrize("stop", [stop_by_close, stop_by_forgetting])
 def test_a_consumer_that_stops_early_leaves_nothing(large: Path, stop: Any) -> None:
-    kip33.read_arrow(large, workers=2).read_all()  # the first workers of a process open files, too
+    kip33.read_arrow(
+        large, workers=2, on_error="row"
+    ).read_all()  # the first workers of a process open files, too
     gc.collect()  # those of tests before
     before = open_files()
-    reader = kip33.read_arrow(large, workers=2)
+    reader = kip33.read_arrow(large, workers=2, on_error="row")
     reader.read_next_batch()
     assert len(multiprocessing.active_children()) == 2
 
@@ -185,7 +187,7 @@ def killed_in(folder: Path, times: int, batch: pa.RecordBatch) -> list[pa.Record
 
 def test_a_part_whose_worker_is_killed_is_read_again(large: Path, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
-    reading = Reading.of()
+    reading = Reading.of(on_error="row")
     parallel = ParallelReading(reading, LocalEngine(2), partial(killed_in, tmp_path / "marks", 1))
 
     offsets = [
@@ -200,7 +202,7 @@ def test_a_part_whose_worker_is_killed_is_read_again(large: Path, tmp_path: Path
 def test_small_archives_are_read_without_workers(tmp_path: Path) -> None:
     put(tmp_path, 0, 9, name="a")
 
-    reader = kip33.read_arrow(tmp_path, workers=None)
+    reader = kip33.read_arrow(tmp_path, workers=None, on_error="row")
     reader.read_next_batch()
 
     assert multiprocessing.active_children() == []
@@ -210,7 +212,7 @@ def test_who_may_stop_gets_the_first_rows_from_this_process(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 3 << 20)
-    reading = Reading.of(columns=["offset"])
+    reading = Reading.of(columns=["offset"], on_error="row")
     parallel = ParallelReading(reading, LocalEngine(2), lambda batch: [batch])
     rows = parallel.read(reading.partitions(large), may_stop=True)
 

@@ -47,9 +47,9 @@ def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archi
         sources = random_archive(random, tmp_path / str(seed), disorder_ms=disorder_ms)
         for source in sources:
             every = rows_of(source)
-            frame = kip33.scan_polars(source)
-            promised = kip33.scan_polars(source, disorder=disorder_ms)
-            by_workers = kip33.scan_polars(source, workers=2)
+            frame = kip33.scan_polars(source, on_error="row")
+            promised = kip33.scan_polars(source, disorder=disorder_ms, on_error="row")
+            by_workers = kip33.scan_polars(source, workers=2, on_error="row")
             assert rows(frame) == rows(by_workers) == every
             assert rows(by_workers.head(2)) == every[:2]
             for _ in range(10 if archives > 1 else 4):
@@ -118,33 +118,39 @@ OTHER_FILTERS = [
 
 @each_case("condition", OTHER_FILTERS)
 def test_other_filters_are_left_to_polars(condition: Any, archive: Path) -> None:
-    frame = kip33.scan_polars(archive)
+    frame = kip33.scan_polars(archive, on_error="row")
     assert rows(frame.filter(condition)) == rows(frame.collect().lazy().filter(condition))
     streamed = rows(frame.filter(condition), engine="streaming")
     assert sorted(streamed, key=str) == sorted(rows(frame.filter(condition)), key=str)
 
 
 def test_columns_and_types(archive: Path) -> None:
-    frame = kip33.scan_polars(archive, columns=["timestamp", "key", "headers"])
+    frame = kip33.scan_polars(archive, columns=["timestamp", "key", "headers"], on_error="row")
     assert frame.collect_schema() == {
         "timestamp": pl.Datetime("ms", "UTC"),
         "key": pl.Binary,
         "headers": pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})),
     }
-    assert kip33.scan_polars(archive, level="segments").select(pl.len()).collect().item() == 3
+    assert (
+        kip33.scan_polars(archive, level="segments", on_error="row")
+        .select(pl.len())
+        .collect()
+        .item()
+        == 3
+    )
     assert frame.select("key").collect().columns == ["key"]
 
 
 def test_errors_are_one_line(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"scan_polars\(\) got an unexpected keyword .*'colour'"):
-        kip33.scan_polars(archive, colour="red")  # type: ignore[call-arg]
+        kip33.scan_polars(archive, colour="red", on_error="row")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="on_error 'nothing': expected one of row"):
         kip33.scan_polars(archive, on_error="nothing")
     with pytest.raises(LocationError, match="does not exist"):
-        kip33.scan_polars(archive / "nothing").collect()
+        kip33.scan_polars(archive / "nothing", on_error="row").collect()
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(ImportError, match=r"polars is not installed.*'kip33\[polars\]'"):
-        kip33.scan_polars(archive)
+        kip33.scan_polars(archive, on_error="row")
 
 
 def test_skipped_lines(archive: Path) -> None:

@@ -212,17 +212,22 @@ def test_before_a_time_and_from_it_on_are_together_all_records_with_a_timestamp(
         write_log(archive / "orders-0", 0, *entries)
         kip33.build_index(archive, index_dir=indexes)
         for source in (archive, indexes / "_catalog"):
-            every = timed_rows(Reading.of(), source)
+            every = timed_rows(Reading.of(on_error="row"), source)
             halves = {
                 Comparison.LESS: [row for row in every if row[1] < time],
                 Comparison.GREATER_OR_EQUAL: [row for row in every if row[1] >= time],
             }
             for comparison, expected in halves.items():
                 bounds = FilterBounds().where("timestamp", comparison, time)
-                found = timed_rows(Reading.of().inside(bounds), source)
+                found = timed_rows(Reading.of(on_error="row").inside(bounds), source)
                 assert set(expected) <= set(found), "a query engine filters what it gets"
                 if time == 0 or time >= LEAST_MS:
                     option = "end_time" if comparison == Comparison.LESS else "start_time"
-                    table = kip33.read_arrow(source, **ALL, **{option: time}).read_all()
+                    table = kip33.read_arrow(
+                        source, **ALL, **({"on_error": "row"} | {option: time})
+                    ).read_all()
                     assert table["timestamp"].null_count == 0
-                    assert timed_rows(Reading.of(**{option: time}), source) == expected
+                    assert (
+                        timed_rows(Reading.of(**{option: time, "on_error": "row"}), source)
+                        == expected
+                    )

@@ -32,7 +32,9 @@ T = 1_700_000_000_000
 
 def read(source: Any, **options: Any) -> list[dict[str, Any]]:
     """Return the rows without the columns that are null in all of them."""
-    rows: list[dict[str, Any]] = kip33.read_arrow(source, **options).read_all().to_pylist()
+    rows: list[dict[str, Any]] = (
+        kip33.read_arrow(source, **({"on_error": "row"} | options)).read_all().to_pylist()
+    )
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
@@ -60,7 +62,7 @@ def archive(tmp_path: Path) -> Path:
 def test_all_columns_of_a_record(tmp_path: Path) -> None:
     sent = Record(T, b"key", b"value", (("h", b"1"), ("n", None)))
     write_log(tmp_path / "b1/orders-3", 40, v2_batch(41, [sent]), v0_message(42, None, b"old"))
-    reader = kip33.read_arrow(tmp_path)
+    reader = kip33.read_arrow(tmp_path, on_error="row")
     assert reader.schema.names == [
         *("log_dir", "topic", "partition", "base_offset", "offset", "timestamp", "timestampType"),
         *("key", "value", "headers", "_corrupt"),
@@ -82,10 +84,12 @@ def test_all_columns_of_a_record(tmp_path: Path) -> None:
 
 
 def test_columns_come_in_the_order_of_the_caller(archive: Path) -> None:
-    reader = kip33.read_arrow(archive, topic="clicks", columns=["value", "topic", "offset"])
+    reader = kip33.read_arrow(
+        archive, topic="clicks", columns=["value", "topic", "offset"], on_error="row"
+    )
     assert reader.read_all().to_pylist() == [{"value": b"v", "topic": "clicks", "offset": 7}]
     with pytest.raises(ValueError, match="'colour' found, expected some of log_dir, topic"):
-        kip33.read_arrow(archive, columns=["offset", "colour"])
+        kip33.read_arrow(archive, columns=["offset", "colour"], on_error="row")
 
 
 def test_each_partition_once_in_order(archive: Path) -> None:
@@ -115,9 +119,9 @@ def test_selected_partitions(selection: Any, expected: Any, archive: Path) -> No
 
 def test_nothing_of_that_name(archive: Path) -> None:
     with pytest.raises(LocationError, match="no segments of topics nothing found"):
-        kip33.read_arrow(archive, topic="nothing")
+        kip33.read_arrow(archive, topic="nothing", on_error="row")
     with pytest.raises(LocationError, match="no segments of partitions 8 found"):
-        kip33.read_arrow(archive, partition=8)
+        kip33.read_arrow(archive, partition=8, on_error="row")
 
 
 def test_a_log_a_directory_a_segment(archive: Path) -> None:
@@ -127,7 +131,7 @@ def test_a_log_a_directory_a_segment(archive: Path) -> None:
     assert offsets(kip33.list_segments(partition)[0]) == [0, 1, 2, 3]
     assert read(partition / f"{4:020d}.log")[0]["topic"] == "orders"
     with pytest.raises(LocationError, match="no such segment file"):
-        kip33.read_arrow(partition / f"{9:020d}.log")
+        kip33.read_arrow(partition / f"{9:020d}.log", on_error="row")
 
 
 LIMITS = [
@@ -195,13 +199,14 @@ def test_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
     ]
 
 
-def test_an_error_for_what_cannot_be_read(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_an_error_unless_the_caller_says_otherwise(tmp_path: Path) -> None:
     log = write_log(tmp_path, 0, batch(0, 1), with_broken_crc(batch(1, 1)))
-    reader = kip33.read_arrow(tmp_path, on_error="fail")
+    reader = kip33.read_arrow(tmp_path)
     assert "_corrupt" not in reader.schema.names
     with pytest.raises(CorruptSegmentError, match=f"{log.name}: .*do not match its CRC") as raised:
         reader.read_all()
     assert raised.value.valid_bytes == len(batch(0, 1))
+    assert ['on_error="row"' in note for note in raised.value.__notes__] == [True]
 
 
 def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
@@ -216,7 +221,7 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
 def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
     write_log(tmp_path, 0, batch(0, 1))
     lost = write_log(tmp_path, 1, batch(1, 1))
-    reader = kip33.read_arrow(tmp_path, columns=["offset", "_corrupt"])
+    reader = kip33.read_arrow(tmp_path, columns=["offset", "_corrupt"], on_error="row")
     lost.unlink()
     first, second = reader.read_all().to_pylist()
     assert first == {"offset": 0, "_corrupt": None}
@@ -244,7 +249,7 @@ WRONG_ARGUMENTS = [
 @each_case(("argument", "message"), WRONG_ARGUMENTS)
 def test_wrong_arguments(argument: Any, message: str, archive: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        kip33.read_arrow(archive, **argument)
+        kip33.read_arrow(archive, **({"on_error": "row"} | argument))
 
 
 def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +258,7 @@ def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     headers = (("h", b""),)
     records = [Record(T, None, value, headers if not value else ()) for value in values]
     write_log(tmp_path, 0, v2_batch(0, records, codec="gzip"))
-    read_batches = [one["value"].to_pylist() for one in kip33.read_arrow(tmp_path)]
+    read_batches = [one["value"].to_pylist() for one in kip33.read_arrow(tmp_path, on_error="row")]
     assert [[len(value) for value in one] for one in read_batches] == [
         *([60, 40], [1], [250], [99, 1], [0, 0], [100]),
     ]
@@ -319,7 +324,7 @@ def test_the_records_of_an_invalid_log_come_with_a_warning(
                 skipping = kip33.read_arrow(source, on_error="skip", skipped=lines, **options)
                 assert skipping.read_all().num_rows == rows
                 assert len(lines) == 1 and where in lines[0] and says in lines[0]
-                table = kip33.read_arrow(source, **options).read_all()
+                table = kip33.read_arrow(source, **({"on_error": "row"} | options)).read_all()
                 assert table["_corrupt"].drop_null().to_pylist() == lines
                 with pytest.raises(CorruptSegmentError, match=re.escape(where)):
                     kip33.read_arrow(source, on_error="fail", **options).read_all()

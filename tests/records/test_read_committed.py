@@ -85,7 +85,7 @@ IGNORED = "ignore:.*still open at the end of the log"
 
 
 def offsets(source: Any, **options: Any) -> list[int]:
-    reader = kip33.read_arrow(source, isolation="read_committed", **options)
+    reader = kip33.read_arrow(source, isolation="read_committed", **({"on_error": "row"} | options))
     rows = reader.read_all()
     assert rows["_undecided"].null_count == rows["_corrupt"].null_count == len(rows)
     found: list[int] = rows["offset"].to_pylist()
@@ -147,7 +147,7 @@ def test_a_log_says_once_that_an_open_transaction_ends_it(
             ):
                 warnings.simplefilter("always")
                 asked = {"isolation": "read_committed", "on_error": on_error, **options}
-                kip33.read_arrow(tmp_path, **asked).read_all()
+                kip33.read_arrow(tmp_path, **({"on_error": "row"} | asked)).read_all()
                 lines = [str(one.message) for one in seen]
                 assert [line.startswith(expected) for line in lines] == [True] * is_said
 
@@ -157,13 +157,17 @@ def test_batches_of_aborted_transactions(tmp_path: Path) -> None:
     events = [Event(0, 2, 7), Event(2, 1, -1), Event(3, 1, 7, "abort"), Event(4, 1, 7)]
     write(tmp_path / "orders-0", events, [])
     common = {"level": "batches", "columns": ["first_offset"]}
-    rows = kip33.read_arrow(tmp_path, isolation="read_committed", **common).read_all()
+    rows = kip33.read_arrow(
+        tmp_path, isolation="read_committed", **({"on_error": "row"} | common)
+    ).read_all()
     assert rows.to_pylist() == [{"first_offset": 2}]
 
 
 def undecided(source: Path) -> list[tuple[int | None, bool]]:
     """Return each offset and whether its transaction is undecided; None for damage."""
-    rows = kip33.read_arrow(source, isolation="read_committed").read_all().to_pylist()
+    rows = (
+        kip33.read_arrow(source, isolation="read_committed", on_error="row").read_all().to_pylist()
+    )
     return [(row["offset"], row["_undecided"] is not None) for row in rows]
 
 
@@ -188,6 +192,13 @@ def test_a_marker_that_may_be_lost_is_an_error_on_request(tmp_path: Path) -> Non
     for level in ("records", "batches"):
         options = {"level": level, "isolation": "read_committed", "on_error": "fail"}
         with pytest.raises(CorruptSegmentError) as error:
-            kip33.read_arrow(tmp_path, **options).read_all()
+            kip33.read_arrow(tmp_path, **({"on_error": "row"} | options)).read_all()
         assert str(error.value) == f"{log.as_uri()}: batch at position 0: {UNDECIDED_WHY}"
-        assert len(kip33.read_arrow(tmp_path, **options, start_offset=5).read_all()) == 2
+        assert (
+            len(
+                kip33.read_arrow(
+                    tmp_path, **({"on_error": "row"} | options), start_offset=5
+                ).read_all()
+            )
+            == 2
+        )

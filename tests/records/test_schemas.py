@@ -44,7 +44,9 @@ def archive(tmp_path: Path) -> Path:
 
 
 def test_an_archive_with_its_own_schemas(archive: Path) -> None:
-    reader = kip33.decode(kip33.read_arrow(archive, topic="orders"), schemas=archive)
+    reader = kip33.decode(
+        kip33.read_arrow(archive, topic="orders", on_error="row"), schemas=archive
+    )
     assert reader.read_all().select(["offset", "decoded", "decode_error"]).to_pylist() == [
         {"offset": 0, "decoded": {"id": 5, "state": "new"}, "decode_error": None},
         {"offset": 1, "decoded": None, "decode_error": None},

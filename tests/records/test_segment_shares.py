@@ -51,7 +51,7 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
         random = Random(seed)
         _, catalog = random_archive(random, tmp_path / str(seed), disorder_ms=500)
         options = random.choice(OPTIONS)
-        reading = Reading.of(columns=COLUMNS, **options)
+        reading = Reading.of(columns=COLUMNS, **({"on_error": "row"} | options))
         parts = shared(reading, catalog, random.choice((60, 150, 400)))
         alone = [row for one in parts for row in plain_rows(reading.read([one]).read_all())]
         by_one_task = plain_rows(reading.read(parts).read_all())
@@ -84,7 +84,7 @@ NOT_DIVIDED = {
 @each_case(("entries", "options"), NOT_DIVIDED)
 def test_what_is_not_divided(entries: Any, options: Any, tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path, *entries)
-    reading = Reading.of(**options)
+    reading = Reading.of(**({"on_error": "row"} | options))
     whole = reading.parts(reading.partitions(catalog))
 
     assert reading.shared(whole, 300) == whole
@@ -113,4 +113,4 @@ def test_an_index_changed_after_the_planning(
 
     assert len(parts) > 5
     assert found == list(range(41))
-    assert kip33.read_arrow(catalog).read_all().num_rows == 41
+    assert kip33.read_arrow(catalog, on_error="row").read_all().num_rows == 41

@@ -70,7 +70,7 @@ def test_the_callers_group_and_description_are_there_afterwards(
     assert left(spark) == before
     timestamp_profile(spark, str(archive), now_ms=NOW_MS)
     assert left(spark) == before
-    read_segments(spark, str(archive), topic="orders", end_offset=1).count()
+    read_segments(spark, str(archive), topic="orders", end_offset=1, on_error="row").count()
     assert left(spark) == before
 
     wait_until("the listeners", lambda: len(names_of_jobs(spark, group)) >= 3)

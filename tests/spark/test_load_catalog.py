@@ -57,7 +57,12 @@ def lost(tmp_path: Path) -> str:
 
 def segment_source(spark: Any, catalog: str, **options: Any) -> Any:
     register(spark)
-    return spark.read.format("kafka-segments").options(**options).load(catalog)
+    return (
+        spark.read.format("kafka-segments")
+        .option("on_error", "row")
+        .options(**options)
+        .load(catalog)
+    )
 
 
 def profile(spark: Any, catalog: str) -> Any:

@@ -66,13 +66,18 @@ def test_random_questions(session: SparkSession, sources: tuple[Path, Path]) -> 
     for number in range(2):
         asked = random_conditions(random, every)
         where = " AND ".join(one.sql("timestamp_millis({})", "`") for one in asked)
-        frame = session.read.format(FORMAT).load(str(sources[number % 2]))
+        frame = session.read.format(FORMAT).option("on_error", "row").load(str(sources[number % 2]))
         assert rows(frame.where(where)) == sorted(those(every, asked), key=str), where
 
 
 @has_sources
 def test_options_and_sql(session: SparkSession, sources: tuple[Path, Path]) -> None:
-    read = session.read.format(FORMAT).option("topic", "orders, nothing").option("partition", 1)
+    read = (
+        session.read.format(FORMAT)
+        .option("on_error", "row")
+        .option("topic", "orders, nothing")
+        .option("partition", 1)
+    )
     asked = read.option("start_time", "2023-11-14T22:13:20Z").option("columns", "offset, topic")
     frame = asked.load(str(sources[0]))
     assert frame.dtypes == [("offset", "bigint"), ("topic", "string")]
@@ -103,7 +108,7 @@ def archive(tmp_path: Path) -> Path:
 
 @has_sources
 def test_what_a_filter_excludes_is_not_read(session: SparkSession, archive: Path) -> None:
-    read = session.read.format(FORMAT).option("on_error", "fail")
+    read = session.read.format(FORMAT)
     columns = "headers array<struct<key: string, value: binary>>, offset long, topic string"
     frame = read.schema(columns).load(str(archive))
     (row,) = frame.drop("topic").where("offset < 1").collect()
@@ -120,7 +125,12 @@ def test_without_the_setting_spark_filters_alone(session: SparkSession, archive:
     register(session)
     try:
         assert session.conf.get(FILTER_PUSHDOWN) == "false"
-        frame = session.read.format(FORMAT).option("columns", "offset").load(str(archive))
+        frame = (
+            session.read.format(FORMAT)
+            .option("on_error", "row")
+            .option("columns", "offset")
+            .load(str(archive))
+        )
         assert [row.offset for row in frame.where("offset = 1").collect()] == [1]
     finally:
         register(session, push_filters=True)
@@ -132,7 +142,12 @@ def test_a_query_may_use_a_frame_twice(session: SparkSession, archive: Path) -> 
     """With filters pushed, Spark 4.3 reads both uses with the filters of one."""
     register(session)
     try:
-        frame = session.read.format(FORMAT).option("columns", "offset").load(str(archive))
+        frame = (
+            session.read.format(FORMAT)
+            .option("on_error", "row")
+            .option("columns", "offset")
+            .load(str(archive))
+        )
         both = frame.where("offset = 0").union(frame.where("offset = 1"))
         assert sorted(row.offset for row in both.collect()) == [0, 1]
     finally:
@@ -148,7 +163,7 @@ def test_errors_name_what_is_expected(session: SparkSession, tmp_path: Path) -> 
         ({}, "offset string", "column 'offset' of type string found, expected bigint"),
         ({}, "offset long", r"nothing: SOURCE\|CATALOG does not exist"),
     ):
-        read = session.read.format(FORMAT).options(**options)
+        read = session.read.format(FORMAT).option("on_error", "row").options(**options)
         with pytest.raises(AnalysisException, match=message):
             (read.schema(schema) if schema else read).load(str(tmp_path / "nothing")).collect()
 
@@ -191,14 +206,21 @@ def test_two_tiers(session: SparkSession, tmp_path: Path) -> None:
         tmp_path,
         *([Stored("orders", 0, at, b"".join(whole[at:to]))] for at, to in ((5, 12), (0, 8))),
     )
-    loaded = session.read.format(FORMAT).option("remote", str(tiers[0])).load(str(tiers[1]))
-    for frame in (loaded, read_segments(session, [*tiers])):
+    loaded = (
+        session.read.format(FORMAT)
+        .option("on_error", "row")
+        .option("remote", str(tiers[0]))
+        .load(str(tiers[1]))
+    )
+    for frame in (loaded, read_segments(session, [*tiers], on_error="row")):
         found = frame.select("offset", sf.unix_millis("timestamp")).collect()
         assert sorted(map(tuple, found)) == expected
 
 
 def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive: Path) -> None:
-    frame = read_segments(spark, archive, columns=["offset", "timestamp", "headers", "_corrupt"])
+    frame = read_segments(
+        spark, archive, columns=["offset", "timestamp", "headers", "_corrupt"], on_error="row"
+    )
     stamp = sf.unix_micros("timestamp").alias("timestamp")
     found = frame.select("offset", stamp, "headers", "_corrupt").orderBy("offset").collect()
     corrupt, first, last = (row.asDict(recursive=True) for row in found)
@@ -206,17 +228,19 @@ def test_read_segments_has_the_types_of_read_arrow(spark: SparkSession, archive:
     assert (first["offset"], first["timestamp"]) == (0, T * 1000)
     assert last["timestamp"] == 2**63 // 1000 * 1000  # the latest whole ms that Spark has
     assert "do not match its CRC" in corrupt["_corrupt"]
-    committed = read_segments(spark, archive, isolation="read_committed", columns=["offset"])
+    committed = read_segments(
+        spark, archive, isolation="read_committed", columns=["offset"], on_error="row"
+    )
     assert {row.offset for row in committed.collect()} == {0, 1, None}
 
 
 def test_errors_of_read_segments(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(LocationError, match=r"SOURCE\|CATALOG does not exist"):
-        read_segments(spark, tmp_path / "nothing")
+        read_segments(spark, tmp_path / "nothing", on_error="row")
     with pytest.raises(ValueError, match="3 places found, expected one, or two catalogs"):
-        read_segments(spark, [tmp_path] * 3)
+        read_segments(spark, [tmp_path] * 3, on_error="row")
     with pytest.raises(TypeError, match=r"read_segments\(\) got an unexpected .*'colour'"):
-        read_segments(spark, tmp_path, colour="red")  # type: ignore[call-arg]
+        read_segments(spark, tmp_path, colour="red", on_error="row")  # type: ignore[call-arg]
 
 
 @has_sources
@@ -259,7 +283,7 @@ def test_a_large_segment_is_read_by_several_tasks(
     write_log(tmp_path / "archive/orders-0", 0, *log)
     catalog = build(tmp_path / "archive", tmp_path, "--index-interval-bytes", "0")
 
-    frame = read_segments(spark, catalog, columns=["offset"])
+    frame = read_segments(spark, catalog, columns=["offset"], on_error="row")
     found = frame.select("offset", sf.spark_partition_id().alias("task")).collect()
 
     assert sorted(row.offset for row in found) == list(range(100))

@@ -54,7 +54,11 @@ def main(source: str, indexes: str, result: str, *remote: str) -> None:
     requests = asked.selectExpr("*", f"{TARGET_MS}L as target_ms")
     found = offsets_for_times(catalog, requests)
     register(spark)
-    reader = spark.read.format("kafka-segments").option("columns", "topic, offset")
+    reader = (
+        spark.read.format("kafka-segments")
+        .option("on_error", "row")
+        .option("columns", "topic, offset")
+    )
     record = {
         "kind": type(spark).__module__,
         "summary": {key: value for key, value in vars(summary).items() if key not in OF_THE_RUN},

@@ -25,7 +25,14 @@ ENDS_WITHIN_S = 600  # a minute on a fast machine; then it ends and shows where 
 
 def counted(spark: SparkSession, place: str, where: str) -> int:
     """Return the number of such records of a topic."""
-    return spark.read.format(FORMAT).option("topic", "orders").load(place).where(where).count()
+    return (
+        spark.read.format(FORMAT)
+        .option("on_error", "row")
+        .option("topic", "orders")
+        .load(place)
+        .where(where)
+        .count()
+    )
 
 
 def streamed(spark: SparkSession, catalog: str) -> int:

@@ -76,7 +76,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
 def rows_of(source: Path, partition: int, isolation: Any, **options: int) -> list[Row]:
     """Return offsets and digests; nothing may be undecided or damaged."""
     table = kip33.read_arrow(
-        source, topic=TOPIC, partition=partition, isolation=isolation, **options
+        source,
+        topic=TOPIC,
+        partition=partition,
+        isolation=isolation,
+        **({"on_error": "row"} | options),
     ).read_all()
     assert table["_corrupt"].null_count == len(table)
     if isolation == "read_committed":

@@ -76,7 +76,7 @@ def decoded(text: str | None) -> bytes | None:
 
 def by_kip33(log: Path) -> Iterator[Any]:
     """Yield the same of `read_arrow`; damage at the log's end is no batch."""
-    for rows in kip33.read_arrow(log, include_control=True):
+    for rows in kip33.read_arrow(log, include_control=True, on_error="row"):
         stamps = rows["timestamp"].cast("int64").fill_null(-1)
         names = ("timestampType", "key", "value", "headers", "_corrupt")
         columns = [rows["offset"], stamps, *(rows[name] for name in names)]
