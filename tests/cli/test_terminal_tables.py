@@ -102,12 +102,12 @@ def with_bases(root: Path) -> list[str]:
     return [name for name in partitions(root) if "sensors" in name or "orders" in name]
 
 
-def files(kind: str, below: str = "") -> Callable[[Path], list[str]]:
-    """Return what returns the file of each segment below a folder, as a URI has it."""
+def files(kind: str) -> Callable[[Path], list[str]]:
+    """Return what returns the file of each segment, as a URI has it."""
 
     def names(root: Path) -> list[str]:
-        logs = (root / "archive" / below).rglob("*.log")
-        paths = (log.relative_to(root / "archive" / below).with_suffix(kind) for log in logs)
+        logs = (root / "archive").rglob("*.log")
+        paths = (log.relative_to(root / "archive").with_suffix(kind) for log in logs)
         return [quote(str(path)) for path in paths]
 
     return names
@@ -144,7 +144,7 @@ ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names tha
     f"catalog orphans {CATALOG}": said(ORPHAN),
     f"catalog diff {CATALOG} 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
     "restore archive --to data --dry-run --allow-cut": said("orders-0", "clicks-3"),
-    "repair archive/broker-1": files(".log", "broker-1"),
+    "repair archive/broker-1": said(f"audit.v1-0/{0:020d}.log", f"orders-0/{4000:020d}.log"),
     f"report {CATALOG} --output page.html": said("problem", "warning"),
     f"truncate {ORDERS} --to 15": said("00000000000000004000.timeindex"),
     f"dump {ORDERS}/00000000000000000000.log": said("2023-11-14T22:13:20.951Z"),
