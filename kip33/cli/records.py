@@ -20,6 +20,7 @@ from kip33.cli.options import publish_summary, result_line_option, together
 from kip33.cli.output import (
     FORMATS,
     MOST_TABLE_ROWS,
+    TIMES,
     Column,
     Output,
     Row,
@@ -95,7 +96,7 @@ class RecordsCommand:
             "--on-error row": self.read["on_error"] == "row" or None,
         }
         for option, value in given.items():
-            if value not in (None, False):
+            if value not in (None, False, TIMES[0]):
                 raise click.UsageError(f"--to writes all records, as they are: leave out {option}")
 
 
