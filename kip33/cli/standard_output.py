@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, TextIO, cast
 
-from kip33.errors import ExitCode
+from kip33.errors import ExitCode, Kip33Error
 from kip33.formats.printed_fields import escaped, printable
 
 _MOST_SHOWN: Final = 60  # characters of a key or value in a table
@@ -129,8 +129,9 @@ def _guarded(stream: TextIO | None) -> Iterator[None]:
             sys.stdout.flush()
             raise
         sys.stdout.flush()
-    except OutputError:
-        _drop(stream)
+    except (OutputError, Kip33Error) as error:
+        if isinstance(error, OutputError) or isinstance(error.__cause__, OutputError):
+            _drop(stream)
         raise
     finally:
         sys.stdout = stream

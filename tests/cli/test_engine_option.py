@@ -89,6 +89,7 @@ def test_without_a_word_of_spark_it_is_this_machine(ask: Ask) -> None:
 LOCAL_HOST = "127.0.0.1"
 
 
+@pytest.mark.spark  # needs Java
 def test_spark_is_taken_where_the_user_says_so_and_runs_there(
     ask: Ask, started: list[dict[str, str]], subtests: pytest.Subtests
 ) -> None:

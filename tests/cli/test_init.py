@@ -110,7 +110,7 @@ def test_the_wheel_has_the_package_its_pages_and_what_init_writes(wheel: Path) -
     package = {
         f"kip33/{path}": content
         for path, content in files_of(PACKAGE).items()
-        if path.endswith((".py", ".md", ".html", ".css", ".png", "py.typed"))
+        if path.endswith((".py", ".md", ".html", ".css", ".png", ".svg", "py.typed"))
     }
     # Spark looks for it beside other packages.
     package["pyspark_kip33/__init__.py"] = package.pop("kip33/spark/default_source.py")
