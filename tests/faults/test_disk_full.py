@@ -74,7 +74,8 @@ def test_index_files(archive: Archive, left: int, long_one_fits: bool, workers: 
 
     failed = [row for row in found.rows if NO_SPACE in (row["index_error"] or "")]
     assert failed
-    (warning,) = done.stderr.splitlines()
+    warning, *_, last = done.stderr.splitlines()
+    assert last.startswith("exit 1: unwritten: ")
     assert warning.startswith(
         f"Warning: index files of {len(failed)} segments could not be written, for example "
     )

@@ -230,7 +230,7 @@ def test_the_directory_of_index_files(
         done = archive.build(workers)
     found = archive.outcome()
 
-    (warning,) = done.stderr.splitlines()
+    warning, *_ = done.stderr.splitlines()
     assert warning.startswith("Warning: index files of ")
     assert "segments could not be written, for example file:///" in warning
     assert (done.exit_code, done.lines[0]["workers"]) == (1, workers or 1)

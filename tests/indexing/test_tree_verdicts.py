@@ -41,7 +41,7 @@ def test_verdicts_come_by_path_whatever_the_order_of_tasks_and_twice() -> None:
     found = held(verdicts)
     assert [*found] == verdicts == [*found]
     assert len(found) == len(verdicts)
-    assert [*found.with_problems()] == [one for one in verdicts if not one.is_good]
+    assert [*found.with_problems()] == [one for one in verdicts if one.has_problem]
 
 
 def test_one_offset_index_means_that_every_segment_needs_one() -> None:
@@ -49,7 +49,7 @@ def test_one_offset_index_means_that_every_segment_needs_one() -> None:
     expected = [one.with_missing_offset_index() for one in verdicts]
     found = held(verdicts)
     assert [*found] == expected != verdicts
-    assert [*found.with_problems()] == [one for one in expected if not one.is_good]
+    assert [*found.with_problems()] == [one for one in expected if one.has_problem]
 
 
 def test_a_tree_without_segments_has_no_verdicts() -> None:

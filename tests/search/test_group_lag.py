@@ -69,7 +69,7 @@ def expected(
         return "at_end", None, *known, 0
     result = "before_start" if offset < start else "found"
     late = newest - unread[0] if unread[0] >= 0 else None
-    return result, unread[0], *known, late
+    return result, unread[0] if unread[0] >= 0 else None, *known, late
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
