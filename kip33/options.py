@@ -132,8 +132,14 @@ def _require_kind(one: Declared, given: Any) -> None:
         return
     origins = [get_origin(kind) for kind in kinds]
     if Sequence in origins and (given is None or isinstance(given, str)):
-        such = "" if given is None else f", such as [{given!r}]"
+        of_numbers = any(get_args(kind) == (int,) for kind in kinds)
+        is_number = of_numbers and given is not None and given.isdecimal()
+        such = "" if given is None else f", such as [{int(given) if is_number else repr(given)}]"
         raise ValueError(f"{one.name} {given!r}: expected a list{such}")
+    if int in kinds and isinstance(given, str):
+        raise ValueError(f"{one.name} {given!r}: expected a number")
+    if kinds == (bool,) and not isinstance(given, bool):
+        raise ValueError(f"{one.name} {given!r}: expected True or False")
     if Literal in origins and not one.option.parse:
         choices = [one for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
         if given not in choices:

@@ -159,9 +159,22 @@ def _searched(
     requests: Iterable[TimeRequest],
     options: SearchQuestion,
 ) -> tuple[TimeSearch, list[AnswerRow]]:
-    questions = [time_question(*request) for request in requests]
+    questions = [_question_of(request) for request in requests]
     search = TimeSearch(source, {question.topic for question in questions}, options)
     return search, search.answers(questions)
+
+
+def _question_of(request: Any) -> TimeQuestion:
+    """Return a request as a question; ValueError for what is no tuple of one."""
+    if not isinstance(request, list | tuple) or not 3 <= len(request) <= 4:
+        raise ValueError(
+            f"request {request!r}: expected (topic, partition, time), or with a log directory, in "
+            "a list of such tuples"
+        )
+    topic, partition, *_ = request
+    if not isinstance(topic, str) or not (partition is None or hasattr(partition, "__index__")):
+        raise ValueError(f"request {request!r}: expected a topic's name and a partition's number")
+    return time_question(*request)
 
 
 def time_question(

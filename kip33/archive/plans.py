@@ -56,13 +56,13 @@ class PlanForm(NamedTuple):
 
 
 RETENTION_PLAN: Final = PlanForm(
-    "plan", 2, "a retention plan", "make another with `kip33 retention CATALOG --plan FILE`"
+    "plan", 2, "a retention plan", "make another with `kip33 retention`"
 )
 LEFTOVER_PLAN: Final = PlanForm(
     "leftover plan",
     2,
     "a plan of leftovers",
-    "make another with `kip33 catalog orphans CATALOG --plan FILE`",
+    "make another with `kip33 catalog orphans`",
 )
 
 

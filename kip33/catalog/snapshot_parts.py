@@ -139,7 +139,10 @@ def _bytes_of(place: Location, part: SnapshotPart) -> bytes:
     except OSError as error:
         raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
     if zlib.crc32(data) != part.crc32:
-        raise CatalogError(f"{place.uri}: the CRC does not match the commit file")
+        raise CatalogError(
+            f"{place.uri}: the CRC does not match the commit file; name an earlier snapshot, or "
+            "run `kip33 build`, which makes a new one"
+        )
     return data
 
 

@@ -509,8 +509,22 @@ def test_an_integer_that_may_be_seconds_is_refused_with_both_readings(
 def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subtests) -> None:
     restored, reported = kip33.restore_archive, kip33.write_report
     catalog, both = "indexes/_catalog", {"policy": kip33.Policies(), "retention_ms": 5}
+    searched = kip33.open_catalog(catalog).offsets_for_times
     for call, error, words in [
         (lambda: kip33.build_index("nowhere", "i"), kip33.LocationError, "nowhere"),
+        (
+            lambda: kip33.build_index("archive", "i", full="no"),
+            ValueError,
+            "expected True or False",
+        ),
+        (lambda: kip33.read_arrow("archive", start_offset="5"), ValueError, "expected a number"),
+        (lambda: kip33.read_arrow("archive", partition="0"), ValueError, "such as [0]"),
+        (
+            lambda: searched(("orders", 0, 5)),
+            ValueError,
+            "'orders': expected (topic, partition, ti",
+        ),
+        (lambda: searched([("orders", "0", 5)]), ValueError, "expected a topic's name and"),
         (lambda: kip33.build_index("archive"), ValueError, "give an index directory"),
         (lambda: kip33.build_index("archive", flush=False), TypeError, "build_index() got an unex"),
         (lambda: kip33.build_index("archive", "i", layout="x"), ValueError, "layout 'x': expected"),
