@@ -42,7 +42,7 @@ logs contain the jobs' messages, and no messages of Spark.
 - **report** writes a page about the archive, `report.html`, with the command `kip33 report`. If
   that fails, the run goes on without a page.
 - **findings** puts into words what the three jobs found, and names the first logs, index files
-  and partitions of each; those that are new since the last build are first. The asset with the
+  and partitions of each; logs that are new since the last build are first. The asset with the
   catalog's URI gets an event; its extra has the findings, the summaries and the place of the page.
   The next task is **report_findings** or **all_well**.
 
@@ -225,12 +225,13 @@ def report(catalog: str, policy: str, now: str, output: str, config: str) -> str
     return output
 
 
-def with_files(sentence: str, summary: dict[str, Any], finding: str, part: str = "") -> str:
-    """Return a finding with a line for each of its examples that have `part` in them."""
+def with_files(sentence: str, summary: dict[str, Any], finding: str, suffix: str = "") -> str:
+    """Return a finding with a line for each of its examples whose file ends in `suffix`."""
     lines = [sentence]
-    for one in summary["run"]["findings"]:
+    for one in summary.get("run", {}).get("findings", []):
         if one["finding"] == finding:
-            lines += [f"  {example}" for example in one["examples"] if part in example]
+            files = ((example.partition(": ")[0], example) for example in one["examples"])
+            lines += [f"  {example}" for file, example in files if file.endswith(suffix)]
     return "\n".join(lines)
 
 
@@ -254,11 +255,15 @@ def findings(
             found.append(with_files(sentence, build, status))
     if count := audit.get("missing_offsets"):
         found.append(f"offsets missing between segments: {count:,}; kip33 catalog holes")
+    by_log_status = verify.get("by_log_status", {})
+    if count := sum(by_log_status.get(status, 0) for status in DAMAGED):
+        sentence = f"damaged logs among those that verify read: {count:,}"
+        found.append(with_files(sentence, verify, "damaged"))
     for kind, counts in INDEX_FILES:
         for verdict in NOT_AS_BUILT:
             if count := verify.get(counts, {}).get(verdict):
                 sentence = f"{kind} files with verdict {verdict}: {count:,}"
-                found.append(with_files(sentence, verify, verdict, f"{kind}:"))
+                found.append(with_files(sentence, verify, verdict, kind))
     if audit["blocked_partitions"]:
         sentence = (
             f"blocked partitions: {audit['blocked_partitions']:,}; "

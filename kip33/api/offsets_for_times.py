@@ -165,7 +165,7 @@ def _searched(
 
 
 def _question_of(request: Any) -> TimeQuestion:
-    """Return a request as a question; ValueError for what is no tuple of one."""
+    """Return a request as a question; ValueError for anything but a tuple of one."""
     if not isinstance(request, list | tuple) or not 3 <= len(request) <= 4:
         raise ValueError(
             f"request {request!r}: expected (topic, partition, time), or with a log directory, in "

@@ -15,11 +15,13 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import split_uris
 from kip33.catalog.partitions import names_in, partitions, topics_with_several_ids
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_findings import NEW, new_first
 from kip33.catalog.segment_order import PARTITION, joined, runs_of
 from kip33.catalog.topics_by_name import copies_in
 from kip33.formats.names import two_directories_in
 from kip33.rules.offset_holes import (
     KINDS,
+    MISSING,
     UNKNOWN_END,
     HoleKind,
     HoleTotals,
@@ -86,6 +88,27 @@ def with_other_replicas(
     wanted = (piece.filter(pc.is_in(_partition_names(piece), value_set=keys)) for piece in pieces)
     rows = pa.concat_tables([SEGMENTS.empty_table().select(OF_HOLES), *wanted])
     return in_order([holes_of(rows, policies, reborn=reborn)])
+
+
+def hole_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what says that two rows of HOLES are of the same hole: one that grows is another."""
+    return (
+        *(row[name] for name in PARTITION),
+        row["first_offset"],
+        row["last_offset"],
+        row["hole"],
+    )
+
+
+def new_holes_first(catalog: Catalog, snapshot: Snapshot, before: Snapshot | None) -> list[str]:
+    """Return a line for each hole that is not filled; those that `before` has not are first."""
+    rows = [row for row in read_holes(catalog, snapshot).to_pylist() if row["hole"] in MISSING]
+    if before is None:
+        return [hole_text(row) for row in rows]
+    earlier = set(map(hole_key, read_holes(catalog, before).to_pylist()))
+    is_new = [hole_key(row) not in earlier for row in rows]
+    lines = [new_first(hole_text(row), one) for row, one in zip(rows, is_new, strict=True)]
+    return sorted(lines, key=lambda line: not line.startswith(NEW))
 
 
 def hole_text(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """`kip33 build`: write index files and a catalog snapshot."""
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kip33.builds.build_options import BuildOptions, BuildRequest
-from kip33.catalog.segment_findings import UNWRITTEN, read_segment_findings
+from kip33.catalog.segment_findings import NEW, UNWRITTEN, read_segment_findings
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, build_gauges
 from kip33.cli.option_groups import GroupedCommand
@@ -27,19 +26,21 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
-from kip33.rules.offset_holes import MISSING, HoleTotals, missing_holes
-from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
+from kip33.rules.offset_holes import HoleTotals, missing_holes
+from kip33.rules.retention import KEPT_STATUSES
+from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
 from kip33.stores.locations import Location
 
 if TYPE_CHECKING:
     from kip33.catalog.catalog import Catalog, Snapshot
 
-MISSING_OFFSETS: Final = "holes"  # a finding of --fail-on beside the statuses
+DAMAGED, MISSING_OFFSETS = "damaged", "holes"  # findings of --fail-on beside the statuses
 
 
 _FINDINGS: Final = Findings(
-    [*(status.value for status in SegmentStatus), UNWRITTEN, MISSING_OFFSETS],
-    f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. unwritten: if an index "
+    [*(status.value for status in SegmentStatus), DAMAGED, UNWRITTEN, MISSING_OFFSETS],
+    f"Exit 3 if any segment has this status: {', '.join(SegmentStatus)}. damaged: truncated, "
+    "invalid or unreadable. unwritten: if an index "
     "file could not be written (without this option: exit 1). holes: if offsets are missing "
     "between segments.",
     "STATUS,...",
@@ -103,27 +104,34 @@ def _findings(record: Row) -> dict[str, OutputFinding]:
             for name, of_name in found.items()
         }
 
-    def examples(name: str) -> list[str]:
-        return segments().get(name, [])
+    def examples(*names: str) -> list[str]:
+        every = [line for name in names for line in segments().get(name, [])]
+        return sorted(every, key=lambda line: not line.startswith(NEW))
 
-    def holes() -> Iterator[str]:
-        from kip33.catalog.holes import hole_text, read_holes
+    def holes() -> list[str]:
+        from kip33.catalog.holes import new_holes_first
 
-        for row in read_holes(*chosen()).to_pylist():
-            if row["hole"] in MISSING:
-                yield hole_text(row)
+        catalog, snapshot = chosen()
+        return new_holes_first(catalog, snapshot, catalog.before(snapshot))
 
-    command = ("kip33 catalog {} " + shlex.quote(Location.of(record["catalog"]).word)).format
+    word = shlex.quote(Location.of(record["catalog"]).word)
+    rows = f"kip33 catalog segments {word}"
+    damaged = sum(counts.get(one, 0) for one in DAMAGED_STATUSES)
     return {
-        name: OutputFinding(
-            *(count, "segment", partial(examples, name), command("segments")),
-            is_wrong=name not in UNDAMAGED_STATUSES,
-        )
-        for name, count in counts.items()
-    } | {
+        **{
+            name: OutputFinding(
+                *(count, "segment", partial(examples, name)),
+                command=rows if name == UNWRITTEN else f"{rows} --status {name}",
+                is_wrong=name in (*KEPT_STATUSES, UNWRITTEN),
+            )
+            for name, count in counts.items()
+        },
+        DAMAGED: OutputFinding(
+            *(damaged, "segment", partial(examples, *DAMAGED_STATUSES), rows), is_wrong=False
+        ),
         MISSING_OFFSETS: OutputFinding(
-            missing_holes(record["by_hole"]), "hole", holes, command("holes")
-        )
+            *(missing_holes(record["by_hole"]), "hole", holes, f"kip33 catalog holes {word}")
+        ),
     }
 
 

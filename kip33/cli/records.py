@@ -37,7 +37,7 @@ from kip33.cli.progress import progress_line
 from kip33.cli.records_options import places, problems_text, require_times, source_of
 from kip33.cli.runs import CommandRun, RunOptions, runs
 from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
-from kip33.cli.times import DURATION
+from kip33.cli.times import DURATION, current_ms, parse_moment
 from kip33.local.local_engine import LocalEngine
 from kip33.records.reading import ReadOptions, RecordChoice
 from kip33.records.record_request import MOST_PROBLEMS, problem_lines
@@ -87,6 +87,18 @@ class RecordsCommand:
         require_times(self.read)
         if self.to is not None:
             self._require_records_only()
+            self._require_no_time()
+
+    def _require_no_time(self) -> None:
+        """Raise UsageError for a folder with the name of a time, which `--until` was to be."""
+        to = self.to or ""
+        try:
+            parse_moment(to, current_ms())
+        except ValueError:
+            return
+        raise click.UsageError(
+            f"--to {to}: expected a folder, found a time; give --until, or ./{to} for a folder"
+        )
 
     def _require_records_only(self) -> None:
         """Raise UsageError for options that --to does not have."""

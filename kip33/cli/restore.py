@@ -118,6 +118,11 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
     summary = done.as_record()
     remarks = [*_remarks(summary)]
     partitions = summary.pop("partitions")
+    refused = [
+        f"{row['topic']}-{row['partition']}: {row['problem']}"
+        for row in partitions
+        if row["problem"]
+    ]
     return Output(
         page=lambda complete: _page({**complete, "partitions": partitions}),
         rows=[RowList("partitions", partitions, "partition")],
@@ -125,7 +130,7 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
         more={"partitions": partitions},
         findings={
             "unreadable": OutputFinding(summary["unreadable_logs"], "log"),
-            "refused": OutputFinding(summary["partitions_refused"], "partition"),
+            "refused": OutputFinding(len(refused), "partition", lambda: refused),
         },
         incomplete=["unreadable"] if summary["unreadable_logs"] == summary["logs"] else [],
         refused=["refused"],
@@ -215,7 +220,9 @@ def _result(row: Row) -> str:
 def _offset_range(row: Row) -> str | None:
     if row["end_offset"] is None:
         return None
-    return f"{row['start_offset']:,} to {row['end_offset']:,}"
+    if row["end_offset"] == row["start_offset"]:
+        return "none"
+    return f"{row['start_offset']:,} to {row['end_offset'] - 1:,}"
 
 
 _REMOTE: Final = Column("remote", "remote_segments", rank=3)

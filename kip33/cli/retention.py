@@ -197,7 +197,8 @@ def _findings(answer: RetentionAnswer) -> dict[str, OutputFinding]:
 
     return {
         name: OutputFinding(
-            count, "hole" if name == "holes" else "segment", partial(examples, name)
+            *(count, "hole" if name == "holes" else "segment", partial(examples, name)),
+            is_wrong=name != "expired",
         )
         for name, count in answer.findings.items()
     }

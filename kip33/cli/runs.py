@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import chain, islice
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, is_typeddict
 
 import click
@@ -220,7 +219,8 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     if options.summary_file:
         of_run = _of_run(output, run, code)
         publish_summary(options.summary_file, {**output.summary, **output.more, "run": of_run})
-    if options.metrics and options.metrics.metrics_file:
+    is_success = code != ExitCode.INCOMPLETE  # else the time of the last success stays old
+    if options.metrics and options.metrics.metrics_file and is_success:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
     _show(output, options)
@@ -229,6 +229,8 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     warn_of_unreadable(output.unread, of=output.logs)
     if because:
         _tell_why(output, code, because)
+    elif code == ExitCode.INCOMPLETE:
+        _tell(f"exit {code.value}: none of {counted(output.logs, 'log')} could be read")
     return code
 
 
@@ -252,16 +254,17 @@ def _tell_why(output: Output, code: ExitCode, because: Sequence[str]) -> None:
     from kip33.catalog.segment_findings import NEW
 
     findings = {name: output.findings[name] for name in because}
-    lines = [
-        (not example.startswith(NEW), f"{name}: {example}")
+    every = [
+        (name, example)
         for name, found in findings.items()
         for example in islice(found.examples(), MOST_FINDING_LINES)
     ]
-    for _, line in sorted(lines, key=itemgetter(0))[:MOST_FINDING_LINES]:
-        _tell(line)
-    if sum(found.count for found in findings.values()) > MOST_FINDING_LINES:
-        for command in dict.fromkeys(found.command for found in findings.values()):
-            _tell(f"... and more: {command}" if command else "... and more")
+    lines = sorted(every, key=lambda one: not one[1].startswith(NEW))[:MOST_FINDING_LINES]
+    for name, example in lines:
+        _tell(f"{name}: {example}")
+    for name, found in findings.items():
+        if found.command and found.count > sum(shown == name for shown, _ in lines):
+            _tell(f"all: {found.command}")
     counts = ", ".join(
         f"{name}: {counted(found.count, found.unit)}" for name, found in findings.items()
     )
@@ -277,7 +280,7 @@ def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
     """Return what a summary file has on the run, with the first of each finding."""
     return {
         "kip33_version": __version__,
-        "command": click.get_current_context().command_path,
+        "command": " ".join(["kip33", *click.get_current_context().command_path.split()[1:]]),
         "started_ms": run.started_ms,
         "ended_ms": current_ms(),
         "exit_code": code.value,

@@ -124,7 +124,7 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
     """
     asked = command.verify
     share: dict[str, Any] = {}
-    below = ""  # what every index's URI begins with, left out of tables
+    below = source = ""  # what every URI of an index or a log begins with, left out of tables
     if command.is_of_file:
         verdicts = TreeVerdicts.of(blocks_of([VerifiedSegment(_verify_one(asked))]))
     else:
@@ -132,7 +132,7 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
 
         engine = run.open_engine()
         plan = plan_request(asked, now_ms=run.started_ms, on_progress=run.on_progress)
-        below = plan.verify.index_dir.uri + "/"
+        below, source = (f"{one.uri}/" for one in (plan.verify.index_dir, plan.verify.source))
         verdicts = execute_verify(plan, engine)
         if asked["share"]:
             share = {"share": asked["share"], "segments_listed": plan.listed}
@@ -166,7 +166,7 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
         | share,
         findings={
             **_found(counts, partial(_examples, verdicts, below)),
-            _DAMAGED: OutputFinding(damaged, "log", partial(_damaged, verdicts)),
+            _DAMAGED: OutputFinding(damaged, "log", partial(_damaged, verdicts, source)),
             _PROBLEMS: OutputFinding(problems, "segment", partial(_with_problems, verdicts, below)),
         },
         remarks=[]
@@ -211,13 +211,26 @@ def _examples(verdicts: TreeVerdicts, below: str, name: str) -> Iterator[str]:
         for kind in IndexKind:
             if one.on(kind) == name:
                 file = one.index_uri.removeprefix(below).removesuffix(IndexKind.TIME.suffix)
-                yield f"{file}{kind.suffix}: {'; '.join(one.problems) or name}"
+                problems = "; ".join(_problems_of(one, kind)) or name
+                yield f"{file}{kind.suffix}: {problems}"
 
 
-def _damaged(verdicts: TreeVerdicts) -> Iterator[str]:
+def _problems_of(verdict: SegmentVerdict, kind: IndexKind) -> Iterator[str]:
+    """Yield the problems of one index file; those of a `.timeindex` do not begin with its name."""
+    others = tuple(f"{one.suffix}: " for one in IndexKind if one != IndexKind.TIME)
+    own = f"{kind.suffix}: "
+    for problem in verdict.problems:
+        if kind == IndexKind.TIME and not problem.startswith(others):
+            yield problem
+        elif problem.startswith(own):
+            yield problem.removeprefix(own)
+
+
+def _damaged(verdicts: TreeVerdicts, source: str) -> Iterator[str]:
     for one in verdicts.with_problems():
         if one.log_status in DAMAGED_STATUSES:
-            yield f"{one.log_uri}: {one.log_status}: {one.log_error or '; '.join(one.problems)}"
+            log = one.log_uri.removeprefix(source)
+            yield f"{log}: {one.log_status}: {one.log_error or '; '.join(one.problems)}"
 
 
 def _with_problems(verdicts: TreeVerdicts, below: str) -> Iterator[str]:

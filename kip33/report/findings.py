@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Snapshot
-from kip33.catalog.holes import hole_text
+from kip33.catalog.holes import hole_key, hole_text
 from kip33.catalog.segment_findings import UNWRITTEN, FoundSegments, new_first
 from kip33.catalog.tier_findings import TierFinding
 from kip33.catalog.topic_totals import TopicTotals
@@ -163,9 +163,9 @@ def _between_text(row: dict[str, Any]) -> str:
 
 def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
     rows, before = sources.holes.to_pylist(), sources.holes_before
-    earlier = None if before is None else set(map(_hole_key, before.to_pylist()))
+    earlier = None if before is None else set(map(hole_key, before.to_pylist()))
     for row in rows:
-        row["is_new"] = earlier is not None and _hole_key(row) not in earlier
+        row["is_new"] = earlier is not None and hole_key(row) not in earlier
     levels = {
         HoleKind.CERTAIN: FindingLevel.PROBLEM,
         HoleKind.AFTER_DAMAGE: FindingLevel.PROBLEM,
@@ -189,10 +189,6 @@ def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
             new = None if earlier is None else sum(row["is_new"] for row in of_kind)
             command = sources.words.of_holes()
             yield ReportFinding(level, len(of_kind), text, examples, command, new)
-
-
-def _hole_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["log_dir"], row["topic"], row["partition"], row["first_offset"], row["hole"]
 
 
 def _older_topics(sources: FindingSources) -> Iterator[ReportFinding]:

@@ -43,9 +43,10 @@ def test_a_build_names_new_damage_first_and_ten_findings_at_most(own: Command) -
 
     lines = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
     assert lines[0].startswith(f"truncated: new: {ORDERS.removeprefix('mine/')}: at byte ")
-    assert ["new: " in line for line in lines] == [True] + [False] * 11
-    assert lines[10] == f"... and more: kip33 catalog segments {Path(CATALOG).absolute()}"
-    assert lines[11] == "exit 3: --fail-on truncated: 15 segments, invalid: 1 segment"
+    assert ["new: " in line for line in lines] == [True] + [False] * 12
+    rows = f"all: kip33 catalog segments {Path(CATALOG).absolute()} --status"
+    assert lines[10:12] == [f"{rows} truncated", f"{rows} invalid"]
+    assert lines[12] == "exit 3: --fail-on truncated: 15 segments, invalid: 1 segment"
     run = json.loads(Path("summary.json").read_text())["run"]
     assert (run["kip33_version"], run["command"]) == (__version__, "kip33 build")
     assert run["started_ms"] <= run["ended_ms"]

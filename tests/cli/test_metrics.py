@@ -190,7 +190,7 @@ def test_the_rules_ask_for_gauges_and_labels_that_there_are(every_file: list[str
     assert rules.count("- alert:") == 3
     words = rules.replace("(", " ").replace("{", " ").split()
     asked = {word for word in words if word.startswith("kip33_")}
-    assert len(asked) == 5
+    assert len(asked) == 6
     assert [name for name in asked if f"# TYPE {name} gauge" not in text] == []
 
 

@@ -44,6 +44,7 @@ WRONG: list[tuple[str, str]] = [
     ("build archive --index-dir a-file", "/a-file: the index directory is a file"),
     (f"{BUILD} --catalog a-file", "/a-file: the catalog is a file, expected a directory"),
     (f"{BUILD} --catalog newer", "abc.json: schema version 99 found, this kip33 reads"),
+    ("records archive --to 2023-11-15", "found a time; give --until"),
     ("zip", "No such command 'zip'. Try 'kip33 --help'"),
     ("biuld", "No such command 'biuld'; did you mean build? Try"),
     (f"{BUILD} --indx-dir", "did you mean --index-dir? Try"),

@@ -176,7 +176,14 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
             {},
             {
                 "by_verdict": {"wrong": 1},
-                "run": {"findings": [{"finding": "wrong", "examples": ["t-0/7.timeindex: why"]}]},
+                "run": {
+                    "findings": [
+                        {
+                            "finding": "wrong",
+                            "examples": ["t-0/7.timeindex: why", "t-0/7.index: no"],
+                        }
+                    ]
+                },
                 "by_offset_index_verdict": {"malformed": 2},
                 "by_transaction_index_verdict": {"incomplete": 3},
             },
@@ -187,6 +194,16 @@ def test_it_needs_airflow_and_nothing_of_ours() -> None:
                 ".txnindex files with verdict incomplete: 3",
             ],
             id="indexes",
+        ),
+        pytest.param(
+            {},
+            {
+                "by_log_status": {"ok": 7, "truncated": 1},
+                "run": {"findings": [{"finding": "damaged", "examples": ["t-0/7.log: truncated"]}]},
+            },
+            {},
+            ["damaged logs among those that verify read: 1\n  t-0/7.log: truncated"],
+            id="a log that was damaged after its build",
         ),
         pytest.param(
             {},
