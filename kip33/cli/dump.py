@@ -85,10 +85,11 @@ class DumpCommand:
 def dump(command: DumpCommand, run: CommandRun) -> Output:
     """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 
-    The base offset comes from the file's name. Entries of a .timeindex or .index are compared with
-    the .log beside it, and wrong entries are marked with the reason. Without a .log only the order
-    of entries is checked, and entries are marked from the first one that is out of order. Zeros at
-    the end, as in a copy of a running broker's file, are counted but not shown.
+    Batches behind one with a wrong CRC, where a broker would cut the log, come after a line about
+    the damage. The base offset comes from the file's name. Entries of a .timeindex or .index are
+    compared with the .log beside it, and wrong entries are marked with the reason. Without a .log
+    only the order of entries is checked, and entries are marked from the first one that is out of
+    order. Zeros at the end, as in a copy of a running broker's file, are counted but not shown.
     """
     files = command.files
     counts: Counter[str] = Counter()

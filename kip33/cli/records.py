@@ -140,10 +140,10 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     type=click.Choice(["skip", "row", "fail"]),
     default="skip",
     show_default=True,
-    help="For a batch, the end of a log or a file that cannot be read: skip: a warning, and the "
-    "batches after it are read; row: a row with the reason in _corrupt; fail: an error, also for "
-    "records that may be of aborted transactions (with --isolation read_committed), or of no log "
-    "(of two tiers without leader epochs).",
+    help="For a batch, the end of a log or a file that cannot be read: skip: a warning with the "
+    "bytes and offsets that are left out, and the batches after them are read; row: a row with "
+    "that in _corrupt; fail: an error, also for records that may be of aborted transactions "
+    "(with --isolation read_committed), or of no log (of two tiers without leader epochs).",
 )
 @click.option(
     "--output",

@@ -120,6 +120,9 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
     and a run that is repeated for the same day verifies the same segments. If a segment before a
     .txnindex is not in the share, its verdict may be unknown.
 
+    A log with a wrong CRC is truncated there, as by a broker; if whole batches are behind it, the
+    problem of the log says how many.
+
     If no log at all can be read, the exit code is 1.
     """
     asked = command.verify

@@ -65,8 +65,10 @@ class BatchWindows:
     """An iteration over the batches of a log from a position; read `damage` after its end.
 
     `damage` is one line that says why the rest of the log is not valid, None if there is no rest;
-    with `only_zeros_follow` the rest is zeros.
-    `position` is the end of the last valid batch so far.
+    with `only_zeros_follow` the rest is zeros, with `has_wrong_crc` it begins with a batch whose
+    bytes do not match its CRC.
+    `position` is the end of the last valid batch so far, `next_offset` follows its last one; None
+    without a batch.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class BatchWindows:
         `native` chooses compiled code or the plain walk; None: by size.
         """
         self.damage: str | None = None
-        self.only_zeros_follow = False
+        self.only_zeros_follow = self.has_wrong_crc = False
         self.position = position
+        self.next_offset: int | None = None
         self.native = size_bytes - position > SMALL_BYTES if native is None else native
         self._read_into = read_into
         self._size_bytes = size_bytes
@@ -108,6 +111,8 @@ class BatchWindows:
                 continue
             self.position = int(state["entry"][0])
             complete = int(state["rows"][0])
+            if complete:
+                self.next_offset = int(rows["last_offset"][complete - 1]) + 1
             yield from self._held(buffer, start, rows[:complete])
             if state["inside"][0]:
                 rows[0] = rows[complete]  # the batch that the walk is in
@@ -117,6 +122,7 @@ class BatchWindows:
             elif why != walk.FULL:
                 ended = why_ended(self._read_into, why, self.position, self._size_bytes)
                 self.damage, self.only_zeros_follow, _ = ended
+                self.has_wrong_crc = why == walk.BAD_CRC
                 return
 
     def _held(

@@ -48,15 +48,17 @@ class BatchScan:
 
     After the iteration, `valid_bytes` is the length of the complete, valid batches. `damage` is one
     line that says why the rest is not valid, None if the file ends with a batch. It may be nothing
-    but zeros: `only_zeros_follow`. `load_failure` is one line if Kafka 4.1 would refuse to load the
+    but zeros: `only_zeros_follow`, or begin with a batch whose bytes do not match its CRC:
+    `has_wrong_crc`. `load_failure` is one line if Kafka 4.1 would refuse to load the
     log. `bytes_read` counts the bytes read.
     """
 
-    def __init__(
+    def __init__(  # parameters: what is read, how, and in what pieces
         self,
         read_into: ReadInto,
         size_bytes: int,
         *,
+        position: int = 0,
         check_crc: bool = True,
         seek_max_record: bool = False,
         native: bool | None = None,
@@ -64,7 +66,7 @@ class BatchScan:
         rows: int = ROWS,
         view_at: ViewAt | None = None,
     ) -> None:
-        """Prepare to scan `size_bytes`, the file's size when it was opened.
+        """Prepare to scan `size_bytes`, the file's size when it was opened, from `position`.
 
         `seek_max_record` fills `offset_of_max_timestamp` with the first record that has the batch's
         max timestamp (uncompressed CreateTime v2 batches only). `native` chooses compiled code or
@@ -74,10 +76,10 @@ class BatchScan:
         if chunk_bytes < 2 * LONGEST_HEADER_BYTES:
             raise ValueError(f"chunk_bytes={chunk_bytes}: at least {2 * LONGEST_HEADER_BYTES}")
         self.size_bytes = size_bytes
-        self.valid_bytes = 0
+        self.valid_bytes = position
         self.bytes_read = 0
         self.damage: str | None = None
-        self.only_zeros_follow = False
+        self.only_zeros_follow = self.has_wrong_crc = False
         self.load_failure: str | None = None
         self.native = size_bytes > SMALL_BYTES if native is None else native
         self._read_into = read_into
@@ -92,10 +94,12 @@ class BatchScan:
         window = self._window()
         columns = np.empty(self._rows, BATCH)  # the walk fills every field of a row
         state = np.zeros(1, walk.STATE)
-        state["end"] = self.size_bytes
+        state["end"], state["entry"] = self.size_bytes, self.valid_bytes
         advance = self._walker(columns, state)
         at = stop = 0
-        if self.size_bytes > HEADER_SIZE_UP_TO_MAGIC:  # else there is nothing to walk over
+        if (
+            self.size_bytes - self.valid_bytes > HEADER_SIZE_UP_TO_MAGIC
+        ):  # else nothing to walk over
             at, stop = window.refill(0, 0, 0, 0)
             self.bytes_read = window.bytes_read
         data = self._walked(window.data)
@@ -125,8 +129,8 @@ class BatchScan:
 
     def _window(self) -> "_Buffer | _Views":
         if self._view_at:
-            return _Views(self._view_at, self._read_into, self.size_bytes)
-        return _Buffer(self._read_into, self.size_bytes, self._chunk_bytes)
+            return _Views(self._view_at, self._read_into, self.size_bytes, self.valid_bytes)
+        return _Buffer(self._read_into, self.size_bytes, self._chunk_bytes, self.valid_bytes)
 
     def _body_to_skip(
         self, state: BatchColumns, window: "_Buffer | _Views", kept_bytes: int
@@ -176,6 +180,7 @@ class BatchScan:
 
     def _end(self, why: int, entry: int) -> None:
         self.valid_bytes = entry
+        self.has_wrong_crc = why == walk.BAD_CRC
         if why != walk.MARKER:
             ended = why_ended(self._read_into, why, entry, self.size_bytes)
             self.damage, self.only_zeros_follow, bytes_read = ended
@@ -226,15 +231,17 @@ def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
 class _Buffer:
     """One buffer to read into; its unused bytes move to the front."""
 
-    def __init__(self, read_into: ReadInto, size_bytes: int, chunk_bytes: int) -> None:
-        """Read a file of `size_bytes` in pieces of at most `chunk_bytes`."""
-        room = min(chunk_bytes, size_bytes + LONGEST_HEADER_BYTES)
+    def __init__(
+        self, read_into: ReadInto, size_bytes: int, chunk_bytes: int, position: int
+    ) -> None:
+        """Read a file of `size_bytes` from `position`, in pieces of at most `chunk_bytes`."""
+        room = min(chunk_bytes, size_bytes - position + LONGEST_HEADER_BYTES)
         self.data = aligned(room).data
         self.bytes_read = 0
         self.cheap_bytes = min(chunk_bytes, CHEAP_BYTES)  # a body up to here is read, not skipped
         self._read_into = read_into
         self._size_bytes = size_bytes
-        self._position = 0  # in the file, of the first byte after this buffer
+        self._position = position  # in the file, of the first byte after this buffer
 
     def refill(self, at: int, stop: int, skip_bytes: int, entry: int) -> tuple[int, int]:
         """Keep `data[at:stop]`, skip `skip_bytes` of the file and read on; return new (at, stop).
@@ -260,15 +267,17 @@ class _Buffer:
 class _Views:
     """Bytes that are already in memory, read in place."""
 
-    def __init__(self, view_at: ViewAt, read_into: ReadInto, size_bytes: int) -> None:
-        """Walk over a file of `size_bytes`; `read_into` reads headers that cross two views."""
+    def __init__(
+        self, view_at: ViewAt, read_into: ReadInto, size_bytes: int, position: int
+    ) -> None:
+        """Walk over `size_bytes` from `position`; headers that cross two views are read again."""
         self.data = memoryview(b"")
         self.bytes_read = 0
         self.cheap_bytes = 0
         self._view_at = view_at
         self._read_into = read_into
         self._size_bytes = size_bytes
-        self._start = 0  # of `data` in the file
+        self._start = position  # of `data` in the file
 
     def refill(self, at: int, stop: int, skip_bytes: int, entry: int) -> tuple[int, int]:
         """Take the view that begins with the kept bytes; at its end a copy of them and more."""

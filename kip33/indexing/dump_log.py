@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypedDict, Unpack
 
 from kip33.archive import common_options as common
+from kip33.archive.bad_batches import DamagedBytes, WholeBatches
 from kip33.errors import (
     CorruptIndexError,
     CorruptSegmentError,
@@ -26,7 +27,7 @@ from kip33.formats.batch import (
 from kip33.formats.byte_sources import SeekableBytes
 from kip33.formats.names import SegmentFile, parse_segment_file
 from kip33.formats.records import control_type, iterate_records
-from kip33.formats.scan import BatchScan, read_header_at
+from kip33.formats.scan import read_header_at
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -138,22 +139,26 @@ def _transaction_rows(index: TransactionIndex) -> Iterator[DumpedRow]:
 
 
 def _log_rows(location: Location, options: DumpOptions) -> Iterator[DumpedRow]:
-    """Yield the batches, with their records if these are asked for."""
+    """Yield the batches, with their records if these are asked for; also those behind damage."""
     with (
         opened(location) as (read_into, size_bytes),
         location.filesystem().open_input_file(location.path) as file,
     ):
-        scan = BatchScan(read_into, size_bytes)
-        for batches in scan:
-            for position in batches["position"].tolist():
+        log = WholeBatches(read_into, size_bytes)
+        for found in log:
+            if isinstance(found, DamagedBytes):
+                why = f"{log.scan.damage}; {found}"
+                yield {"kind": "damage", "valid_bytes": log.valid_bytes, "note": why}
+                continue
+            for position in found["position"].tolist():
                 header = read_header_at(read_into, position)
                 yield _batch_row(header)
                 if options["records"]:
                     file.seek(position)
                     yield from _record_rows(file, header, options)
-        for kind, note in (("damage", scan.damage), ("load_failure", scan.load_failure)):
+        for kind, note in (("damage", log.scan.damage), ("load_failure", log.scan.load_failure)):
             if note:
-                yield {"kind": kind, "valid_bytes": scan.valid_bytes, "note": note}
+                yield {"kind": kind, "valid_bytes": log.valid_bytes, "note": note}
 
 
 def _batch_row(header: BatchHeader) -> DumpedRow:

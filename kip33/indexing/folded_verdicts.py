@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kip33.errors import FileReadError
 from kip33.indexing.partition_state import Key, SegmentLink, fold_partition
 from kip33.indexing.segment import BuiltIndexes
-from kip33.indexing.verification import SegmentVerdict
+from kip33.indexing.verification import SegmentVerdict, with_batches_behind
 from kip33.rules.index_verdict import IndexVerdict, Verdict
 from kip33.rules.transaction_index import (
     UNCHANGED,
@@ -51,7 +51,7 @@ def seen_segment(
     log: Location,
     offset_index: Location,
 ) -> VerifiedSegment:
-    """Return a verdict with what the scan that gave `index` tells the fold.
+    """Return a verdict with what the scan that gave `index` tells the fold, and what is behind it.
 
     The `.txnindex` is beside the `.index`. One inside another file gets no verdict.
     """
@@ -68,7 +68,7 @@ def seen_segment(
         if not summary.changes_nothing or file.data is not None:
             transactions = summary.to_json()
     link = SegmentLink(base_offset, log.uri, last_offset, open_transactions, transactions)
-    return VerifiedSegment(verdict, partition, link, file)
+    return VerifiedSegment(with_batches_behind(verdict, index, log), partition, link, file)
 
 
 def _seen(place: Location) -> SeenFile:

@@ -5,6 +5,7 @@ of a partition: `indexing.folded_verdicts` adds them later.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -12,8 +13,9 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from kip33.archive.bad_batches import DamagedBytes, WholeBatches
 from kip33.archive.segment_paths import beside
-from kip33.errors import FileReadError, counted
+from kip33.errors import FileReadError, Kip33Error, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.native import Speed
@@ -39,7 +41,7 @@ from kip33.rules.index_verdict import (
     time_index_verdict,
 )
 from kip33.rules.segment_summary import NOT_READ, UNDAMAGED_STATUSES, SegmentStatus
-from kip33.stores.files import is_archived, one_line, read_index, size_of
+from kip33.stores.files import is_archived, one_line, opened, read_index, size_of
 from kip33.stores.locations import Location
 
 
@@ -203,6 +205,27 @@ def verify_file(  # parameters: the files of one segment, and what its listing t
         check.largest_gap(IndexKind.OFFSET, offset),
     )
     return judged, index
+
+
+def with_batches_behind(
+    verdict: SegmentVerdict, index: BuiltIndexes, log: Location
+) -> SegmentVerdict:
+    """Return the verdict on a log, with the number of whole batches behind damage in `log_error`.
+
+    A broker cuts them, and they count for nothing else.
+    """
+    if verdict.log_status != SegmentStatus.TRUNCATED:
+        return verdict
+    behind = 0
+    with suppress(FileReadError, Kip33Error), opened(log) as (read_into, size_bytes):
+        for found in WholeBatches(
+            *(read_into, size_bytes), position=index.valid_bytes, first_offset=index.end_offset
+        ):
+            behind += 0 if isinstance(found, DamagedBytes) else len(found)
+    if not behind:
+        return verdict
+    count = counted(behind, "valid batch")
+    return replace(verdict, log_error=f"{verdict.log_error}; behind it: {count}, see kip33 dump")
 
 
 def _index_bytes(location: Location | None) -> IndexBytes | None:

@@ -64,10 +64,10 @@ class CountOptions(RecordChoice, total=False):
     on_error: Annotated[
         Literal["skip", "fail"],
         Option(
-            "For a batch, the end of a log or a file that cannot be read: skip: a warning, and the "
-            "batches after it are read; fail: an error, also for records that may be of aborted "
-            "transactions (with --isolation read_committed), or of no log (of two tiers without "
-            "leader epochs).",
+            "For a batch, the end of a log or a file that cannot be read: skip: a warning with the "
+            "bytes and offsets that are left out, and the batches after them are counted; fail: an "
+            "error, also for records that may be of aborted transactions (with --isolation "
+            "read_committed), or of no log (of two tiers without leader epochs).",
             default="skip",
         ),
     ]

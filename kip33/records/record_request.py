@@ -60,6 +60,8 @@ class RecordRequest(NamedTuple):
         return (self.limits.first_timestamp, self.limits.last_timestamp) != (_LOWEST, _HIGHEST)
 
     def _needs_times_of(self, segment: ReadSegment) -> bool:
+        if segment.damage:  # figures know nothing of what is behind it
+            return True
         if not may_hold(segment.max_timestamp, self.limits.first_timestamp):
             return False
         smallest = segment.smallest_timestamp  # -1 may stand for a time before 1970
@@ -97,7 +99,7 @@ class RecordRequest(NamedTuple):
 
 def _ends_before(segment: ReadSegment, offset: int) -> bool:
     """Return whether all offsets of a segment are known to be smaller than `offset`."""
-    if segment.last_offset is not None:
+    if segment.last_offset is not None and not segment.damage:
         return segment.last_offset < offset
     base, following = segment.base_offset, segment.next_base_offset
     return base is not None and following is not None and base < following <= offset

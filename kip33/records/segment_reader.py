@@ -7,7 +7,7 @@ Reading a log begins at a place that its index files name, if the batches there 
 search; else at the start. Damage before that place is not found.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.archive.bad_batches import damaged_bytes_at
 from kip33.archive.log_window import (
     LogWindow,
     Meter,
@@ -236,17 +237,41 @@ class SegmentReader:
     def _of_log(
         self, segment: ReadSegment, read_into: ReadInto, span: Span
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of an open log; raises CorruptSegmentError for damage at its end."""
-        start, stop, size_bytes = span
+        """Yield the rows of an open log; raises CorruptSegmentError for damage that ends it."""
+        start, _, size_bytes = span
         if start is None:
             start = start_of(segment, self._request.limits, read_into, size_bytes)
         self._bytes_read += size_bytes
-        windows = BatchWindows(
-            *(read_into, size_bytes),
-            position=start,
-            native=self._bytes_read > decoded_records.PLAIN_BYTES,
-            window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
-        )
+        begin_offset = segment.base_offset if start == 0 else None
+        while start is not None:
+            windows = BatchWindows(
+                *(read_into, size_bytes),
+                position=start,
+                native=self._bytes_read > decoded_records.PLAIN_BYTES,
+                window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
+            )
+            start = None
+            if (yield from self._is_over_in(windows, segment, span.stop)) or not windows.damage:
+                return
+            if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
+                return
+            next_offset = begin_offset if windows.next_offset is None else windows.next_offset
+            why = CorruptSegmentError(f"{segment.log.uri}: {windows.damage}", windows.position)
+            found = None
+            if windows.has_wrong_crc and self._faults.on_error != OnError.FAIL:
+                found = damaged_bytes_at(read_into, size_bytes, windows.position, next_offset)
+            if found is None:
+                raise why
+            yield from self._rows.finish(segment)
+            if found.next_offset > self._request.limits.first_offset:
+                error = CorruptSegmentError(f"{why}; {found}", windows.position)
+                yield from self._faults.found(segment, error)
+            start = found.next_position  # a later span may begin before it
+
+    def _is_over_in(
+        self, windows: BatchWindows, segment: ReadSegment, stop: int | None
+    ) -> Generator[pa.RecordBatch, None, bool]:
+        """Yield the rows of batches up to damage; return whether no later batch is wanted."""
         for held in windows:
             rest = None  # where the next span begins
             if stop is not None and held.batches["position"][-1] >= stop:
@@ -259,19 +284,13 @@ class SegmentReader:
             if len(held.batches):
                 yield from self._of_batches(segment, held)
                 if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
-                    return
+                    return True
             if is_cut:  # the rest of the file is not of the log
-                return
+                return True
             if rest is not None:
                 self._position = rest
-                return
-        if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
-            return
-        if windows.damage and stop is not None and windows.position >= stop:
-            self._position = windows.position
-        elif windows.damage:
-            message = f"{segment.log.uri}: {windows.damage}"
-            raise CorruptSegmentError(message, windows.position)
+                return True
+        return False
 
     def _of_batches(self, segment: ReadSegment, held: HeldBatches) -> Iterator[pa.RecordBatch]:
         yield from self._of_disorder(segment, held.batches)
@@ -329,7 +348,8 @@ def first_new_of(segment: ReadSegment, next_offset: int) -> int:
 
 def needs(request: RecordRequest, segment: ReadSegment, first_new: int) -> bool:
     """Return whether a segment may have wanted records that no earlier one has."""
-    is_known = segment.last_offset is not None and segment.last_offset < first_new
+    last_offset = None if segment.damage else segment.last_offset
+    is_known = last_offset is not None and last_offset < first_new
     return request.needs(segment) and not is_known
 
 

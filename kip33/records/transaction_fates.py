@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kip33.archive.bad_batches import DamagedBytes, WholeBatches
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
-from kip33.formats.scan import BatchScan
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.records.partitions import PartitionSegments, ReadSegment
 from kip33.records.record_request import RecordRequest
@@ -155,9 +155,11 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
         return max(next_offset, (segment.last_offset or 0) + 1)
     try:
         with opened(segment.log) as (read_into, size_bytes):
-            size_bytes = segment.readable_bytes(size_bytes)
-            scan = BatchScan(read_into, size_bytes, native=True)
-            for every in scan:
+            log = WholeBatches(read_into, segment.readable_bytes(size_bytes), native=True)
+            for every in log:
+                if isinstance(every, DamagedBytes):
+                    fates.lose(every.next_offset)
+                    continue
                 batches = segment.inside(every)
                 is_cut = len(batches) < len(every)
                 if first_new is not None:
@@ -168,9 +170,9 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                     return next_offset
     except (FileReadError, Kip33Error):
         return None
-    if scan.only_zeros_follow and segment.is_whole_before_zeros(next_offset):
+    if log.scan.only_zeros_follow and segment.is_whole_before_zeros(next_offset):
         return next_offset
-    return None if scan.damage or scan.load_failure else next_offset
+    return None if log.scan.damage or log.scan.load_failure else next_offset
 
 
 def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[int, Open | None]:

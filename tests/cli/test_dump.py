@@ -162,6 +162,24 @@ def test_dump_of_a_log_shows_batches_records_and_damage(command: Command) -> Non
     assert len(table) == len(detailed) + 2  # two heads of columns
 
 
+def test_dump_shows_the_batches_behind_a_wrong_crc(command: Command) -> None:
+    good = [v2_batch(offset, [Record(1008)]) for offset in (3, 5, 7)]
+    lost = [with_broken_crc(v2_batch(offset, [Record(1008)])) for offset in (4, 6)]
+    log = file_named(
+        f"{FIRST}.log", segment([good[0], lost[0], good[1], lost[1], good[2], b"torn"])
+    )
+
+    rows = command("dump", log, "--records", "--format", "jsonl").lines
+
+    kinds = ["batch", "record", "damage"] * 3
+    assert [row["kind"] for row in rows] == kinds
+    damage = [row for row in rows if row["kind"] == "damage"]
+    assert {row["valid_bytes"] for row in damage} == {len(good[0])}
+    ends = [row["note"].partition("left out: ")[2] for row in damage]
+    assert ends == ["bytes 68 to 135, at most offset 4", "bytes 204 to 271, at most offset 6", ""]
+    assert [row["base_offset"] for row in rows if row["kind"] == "batch"] == [3, 5, 7]
+
+
 def test_dump_shows_keys_and_values_on_request(command: Command) -> None:
     records = [Record(1_000, b"key", "grün".encode()), Record(1_001, b"\xff", None)]
     log = file_named(f"{FIRST}.log", segment([v2_batch(0, records)]))

@@ -91,11 +91,19 @@ def test_malformed_files(log: Path) -> None:
     )
 
 
+LATER = b"".join(v2_batch(BASE + offset, [Record(1)]) for offset in (6, 9))
+
+
 def test_a_damaged_log_is_reported_with_the_verdict(log: Path) -> None:
-    log.write_bytes(LOG + with_broken_crc(v2_batch(BASE + 5, [Record(1)])))
-    seen = verdict_on(log)
-    assert (seen.verdict, seen.log_status) == ("identical", "truncated")
-    assert "CRC" in (seen.log_error or "")
+    lost = with_broken_crc(v2_batch(BASE + 5, [Record(1)]))
+    for behind, ends in (
+        (b"", "its CRC"),
+        (LATER, "its CRC; behind it: 2 valid batches, see kip33 dump"),
+    ):
+        log.write_bytes(LOG + lost + behind)
+        seen = verify_segment(log, index_interval_bytes=100)
+        assert (seen.verdict, seen.log_status) == ("identical", "truncated")
+        assert (seen.log_error or "").endswith(ends)
 
 
 def test_a_log_that_cannot_be_read(log: Path) -> None:

@@ -21,6 +21,7 @@ from kip33.records import segment_reader
 from tests.builders.index_mutants import mutant
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.random_entries import TIME, random_log
+from tests.builders.whole_batches import whole_batches
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import seeds, short_and_long
 
@@ -28,13 +29,22 @@ Row = tuple[Any, ...]
 
 
 def one_by_one(
-    log: bytes, *, prefix: str, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    log: bytes,
+    *,
+    prefix: str,
+    base_offset: int = 0,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[Row]:
     """Yield the rows of a log by `iterate_records`, one record or error after the other."""
-    windows = BatchWindows(read_into_of(log), len(log), native=False, window_bytes=len(log))
-    for held in windows:
-        for row in held.batches[["position", "size_bytes"]].tolist():
-            yield from one_batch(log, *row, prefix, max_batch_bytes)
+    end = 0
+    for one in whole_batches(log, base_offset):
+        if isinstance(one, str):
+            yield (f"{prefix}: {one}",)
+            continue
+        end = one.position + len(one.data)
+        yield from one_batch(log, one.position, len(one.data), prefix, max_batch_bytes)
+    windows = BatchWindows(read_into_of(log), len(log), position=end, native=False)
+    assert not [*windows]
     if windows.damage and not windows.only_zeros_follow:
         yield (f"{prefix}: {windows.damage}",)
 
@@ -101,7 +111,7 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int)
             data = mutant(random, data)
         log = tmp_path / f"{seed:020d}.log"
         log.write_bytes(data)
-        expected = list(one_by_one(data, prefix=log.as_uri(), **LIMIT))
+        expected = list(one_by_one(data, prefix=log.as_uri(), base_offset=seed, **LIMIT))
         for plain_bytes, window_bytes in WAYS if logs > 100 else [WAYS[number % len(WAYS)]]:
             monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
             monkeypatch.setattr(segment_reader, "LOCAL_WINDOW_BYTES", window_bytes)

@@ -27,7 +27,7 @@ from kip33.records.written_records import (
 )
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
-from tests.builders.segment_builder import Record, segment, v2_batch
+from tests.builders.segment_builder import Record, segment, v2_batch, with_broken_crc
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_read_committed import committed, random_events, write
@@ -340,6 +340,20 @@ def test_read_committed_goes_on_behind_a_lost_marker_and_says_where_one_waits(
         == reader.read_all()["offset"].to_pylist()
         == [*range(5), *range(10, 15)]
     )
+
+
+def test_what_is_behind_a_wrong_crc_is_written_with_a_later_segment(nights: Nights) -> None:
+    """A broker that repairs the log gives its offsets to other records, until a segment follows."""
+    first, second, lost = (v2_batch(offset, [Record(T)]) for offset in (10, 12, 11))
+    write_log(nights.partition, 10, first, with_broken_crc(lost), second)
+    build(nights.source, nights.folder)
+    nights.add()
+    assert offsets_in(nights.to) == [*range(11)]
+    write_log(nights.partition, 13, v2_batch(13, [Record(T)]))
+    build(nights.source, nights.folder)
+    written = nights.add()
+    assert offsets_in(nights.to) == [*range(11), 12, 13]
+    assert "left out" in written.problems[0]
 
 
 def test_damage_is_counted_or_an_error(nights: Nights) -> None:

@@ -1,5 +1,7 @@
 """`read_arrow` against Kafka's own `FileRecords`, on random segments of every format and damage.
 
+As a consumer that seeks past batches with a wrong CRC, Kafka reads those behind them.
+
 `KIP33_SEED` chooses other segments, `KIP33_RECORD_SEGMENTS` how many the long form has.
 """
 
@@ -75,7 +77,7 @@ def decoded(text: str | None) -> bytes | None:
 
 
 def by_kip33(log: Path) -> Iterator[Any]:
-    """Yield the same of `read_arrow`; damage at the log's end is no batch."""
+    """Yield the same of `read_arrow`; a batch with a wrong CRC is none."""
     for rows in kip33.read_arrow(log, include_control=True, on_error="row"):
         stamps = rows["timestamp"].cast("int64").fill_null(-1)
         names = ("timestampType", "key", "value", "headers", "_corrupt")

@@ -10,6 +10,7 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.common.errors.CorruptRecordException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.*;
 import org.apache.kafka.common.record.internal.*;
@@ -17,7 +18,8 @@ import org.apache.kafka.common.utils.*;
 import org.apache.kafka.common.utils.internals.*;
 
 /**
- * Reads the records of a log as a consumer does: {@code FileRecords}, {@code streamingIterator}.
+ * Reads the records of a log as a consumer does that seeks past batches with a wrong CRC: {@code
+ * FileRecords}, {@code streamingIterator}.
  *
  * <p>{@code answer} gives every batch of which the CRC is right with its records, each
  * {@code [offset, timestamp, timestamp type, key, value, headers]} with bytes in base64, and
@@ -32,7 +34,12 @@ public final class RecordReading {
                 BufferSupplier buffers = BufferSupplier.create()) {
             try {
                 for (RecordBatch batch : log.batches()) {
-                    batch.ensureValid();
+                    try {
+                        batch.ensureValid();
+                    } catch (CorruptRecordException wrongCrc) {
+                        failed = true;
+                        continue;
+                    }
                     batches.add(recordsInAFreeHeap(batch, buffers));
                 }
             } catch (RuntimeException | Error damage) {
