@@ -6,8 +6,8 @@ it. Nothing that is there is replaced, and nothing is deleted, except the copy i
 file that is at its place with the same bytes.
 
 The order is that of an apply, from its end: the newest segment first, and its log after its index
-files. So whenever a run is killed, the rest has no gap, and a log has its index files. The same
-undo again continues. An undo makes no new judgement, and a plan may be of any age.
+files. So whenever a run is killed, the rest has no gap, and a log has its index files. Where a log
+does not come back, older segments stay in the trash. The same undo again continues. An undo makes no new judgement, and a plan may be of any age.
 """
 
 import threading
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
 from kip33.archive.plans import info_of, infos_of
 from kip33.archive.segment_paths import (
     PartitionFiles,
@@ -28,7 +28,7 @@ from kip33.archive.segment_paths import (
     is_log,
     list_partition,
 )
-from kip33.errors import Kip33Error, PlanError
+from kip33.errors import Kip33Error, PlanError, counted
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply import HAS_A_SWAP, OnRecord, one_at_a_time, side_by_side
 from kip33.retention.apply_segment import (
@@ -188,6 +188,7 @@ class _SegmentFiles(NamedTuple):
     segment: PlannedSegment
     to_move: list[PlannedFile]
     left: list[str]  # a line for each file that can not be put back
+    log_is_left: bool = False
 
 
 class _PartitionUndo:
@@ -213,18 +214,30 @@ class _PartitionUndo:
             raise PlanError(linked)
         if not partition.directory.is_object_store and not info_of(partition.directory):
             raise PlanError(
-                f"{partition.directory.uri}: the directory is missing, so the topic may be "
-                "deleted; make the directory if its segments are to come back"
+                f"{partition.directory.uri}: the directory is missing, so the topic may be deleted"
             )
         self._require_same_log(list_partition(partition.directory, may_be_absent=True))
 
     def put_back(self, journal: Journal) -> None:
         """Move the files, newest segment first; Kip33Error or OSError ends the partition."""
         self._remove_unfinished()
+        missing: Location | None = None  # the newest log that does not come back
+        held_back = 0
         for one in reversed(self._found):
             if self.run.interrupted.is_set():
                 raise Kip33Error("interrupted; undo again to continue")
+            if missing and one.to_move:
+                held_back += 1
+                self.left += one.left
+                continue
             self._put_back(one, journal)
+            if one.log_is_left:
+                missing = missing or self.partition.place(one.segment.log)
+        if missing and held_back:
+            self.left.append(
+                f"{missing.uri}: without it there would be a gap, so the trash keeps "
+                f"{counted(held_back, 'older segment')}"
+            )
 
     def _files_now(self, segment: PlannedSegment, named: dict[str, str | None]) -> _SegmentFiles:
         files = [one for one in segment.files if self.partition.place(one).uri in named]
@@ -237,10 +250,12 @@ class _PartitionUndo:
             is_there = by_place[place].type != fs.FileType.NotFound
             is_in_trash = by_place[in_trash].type != fs.FileType.NotFound
             why = None
-            if is_there and is_in_trash:
-                if difference := self._difference(place, file, by_place[place]):
+            if is_there:
+                difference = self._difference(place, file, by_place[place])
+                if difference and (is_in_trash or is_log(file)):
                     raise PlanError(f"{difference}; nothing is put over another file")
-            elif not is_there:
+                why = difference and difference.removeprefix(f"{place.uri}: ")
+            else:
                 why = log_stays or self._why_left(
                     place, in_trash, file, by_place[in_trash], named[place.uri]
                 )
@@ -249,7 +264,7 @@ class _PartitionUndo:
                 log_stays = log_stays or ("its log is not there" if is_log(file) else "")
             elif is_in_trash:
                 found.to_move.append(file)
-        return found
+        return found._replace(log_is_left=bool(log_stays))
 
     def _why_left(
         self,
@@ -277,18 +292,44 @@ class _PartitionUndo:
         return difference_of(place, file, info)
 
     def _require_same_log(self, files: PartitionFiles) -> None:
-        """Raise PlanError if the directory has an older log that the plan does not know."""
-        planned = {one.base_offset for one in self.partition.segments}
-        kept = self.partition.first_kept_base_offset
-        end = max(planned) + 1 if kept is None else kept
-        others = [one for one in files.logs() if one < end and one not in planned]
-        swaps = [one for one in files.swaps if one < end]
-        directory = self.partition.directory
+        """Raise PlanError for another topic's log, or if a gap would follow what comes back."""
+        planned = [one.base_offset for one in self.partition.segments]
+        kept, directory = self.partition.first_kept_base_offset, self.partition.directory
+        end = planned[-1] + 1 if kept is None else kept
+        logs, topic_id = files.logs(), self.partition.topic_id
+        found_id = self._topic_id_now() if topic_id else None
+        if found_id and found_id != topic_id:
+            raise PlanError(
+                f"{directory.uri}: topic id {found_id} found, the plan says {topic_id}: the topic "
+                "was created again"
+            )
+
+        def uri_of(base_offset: int) -> str:
+            return directory.child(segment_file_name(base_offset, "log")).uri
+
+        others = [one for one in logs if one < end and one not in planned]
         if others:
-            log = directory.child(segment_file_name(others[0], "log"))
-            raise PlanError(f"{log.uri}: is not in the plan, but older than what the plan kept")
-        if swaps:
+            raise PlanError(f"{uri_of(others[0])}: is not in the plan, but older than what it kept")
+        if any(swap < end for swap in files.swaps):
             raise PlanError(f"{directory.uri}: {HAS_A_SWAP}")
+        newest = self._found[-1].segment.base_offset
+        follow = [*(one for one in planned if one > newest), *([] if kept is None else [kept])]
+        missing = next((one for one in follow if one not in logs), None)
+        if missing is not None:
+            raise PlanError(
+                f"{uri_of(missing)}: is missing, and without it a gap would follow what comes "
+                "back; undo a later plan first if that moved it"
+            )
+
+    def _topic_id_now(self) -> str | None:
+        """Return the topic's id in the directory, None if a copy of the logs alone is there."""
+        try:
+            return topic_id_in(self.partition.directory)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            uri = self.partition.directory.uri
+            raise PlanError(f"{uri}: the topic's id cannot be read: {one_line(error)}") from error
 
     def _put_back(self, found: _SegmentFiles, journal: Journal) -> None:
         base_offset, moved = found.segment.base_offset, list[PlannedFile]()
