@@ -7,7 +7,8 @@ file that is at its place with the same bytes.
 
 The order is that of an apply, from its end: the newest segment first, and its log after its index
 files. So whenever a run is killed, the rest has no gap, and a log has its index files. Where a log
-does not come back, older segments stay in the trash. The same undo again continues. An undo makes no new judgement, and a plan may be of any age.
+does not come back, older segments stay in the trash. The same undo again continues. An undo makes
+no new judgement, and a plan may be of any age.
 """
 
 import threading
