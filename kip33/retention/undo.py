@@ -15,8 +15,10 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyarrow import fs
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
@@ -29,7 +31,10 @@ from kip33.archive.segment_paths import (
     is_log,
     list_partition,
 )
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft, last_sequence
 from kip33.errors import Kip33Error, PlanError, counted
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply import HAS_A_SWAP, OnRecord, one_at_a_time, side_by_side
 from kip33.retention.apply_segment import (
@@ -146,6 +151,7 @@ def undo_plan(
     with locked(directories, make=not dry_run), temporary_files_of(plan.plan_id):
         if not dry_run:
             require_writable(journal, "the journal")
+            _claim(run, partitions, threads)
         results = side_by_side(run, partitions, threads, _undo_partition)
     touched = tuple(one for one in results if one.segments_moved or one.why)
     if not touched:
@@ -154,6 +160,41 @@ def undo_plan(
             "put back; give the plan that was applied"
         )
     return Undone(plan.plan_id, run.run_id, dry_run, journal.uri, folder.uri, touched)
+
+
+def _claim(run: Run, partitions: list[PlannedPartition], threads: int) -> None:
+    """Claim the index files that builds wrote and that come back, so the next build owns them.
+
+    A build since the apply has dropped their rows, and found no file there to list as orphaned.
+    """
+    basis, found = run.plan.basis, side_by_side(run, partitions, threads, _index_files_to_claim)
+    index_uris = [uri for of_partition in found for uri in of_partition]
+    if index_uris:
+        catalog = Catalog(basis.catalog)
+        draft = Draft(catalog, basis.source, last_sequence(catalog), run.run_id)
+        draft.claim(pa.array(index_uris, pa.string()))
+
+
+def _index_files_to_claim(run: Run, partition: PlannedPartition) -> list[str]:
+    """Return the URIs of a partition's index files of builds that are in the trash alone."""
+    undo = _PartitionUndo(run, partition)
+    names = tuple(kind.suffix for kind in (IndexKind.TIME, IndexKind.OFFSET))
+    places = [
+        undo.places(file)
+        for segment in partition.segments
+        for file in segment.files
+        if file.in_index_dir and file.name.endswith(names)
+    ]
+    try:
+        infos = dict(infos_of(chain.from_iterable(places)))
+    except OSError:  # the undo of the partition says so
+        return []
+    missing = fs.FileType.NotFound
+    return [
+        place.uri
+        for place, in_trash in places
+        if infos[place].type == missing and infos[in_trash].type != missing
+    ]
 
 
 def _undo_partition(run: Run, partition: PlannedPartition) -> PartitionUndone:
@@ -242,12 +283,12 @@ class _PartitionUndo:
 
     def _files_now(self, segment: PlannedSegment, named: dict[str, str | None]) -> _SegmentFiles:
         files = [one for one in segment.files if self.partition.place(one).uri in named]
-        infos = infos_of(place for file in files for place in self._places(file))
+        infos = infos_of(place for file in files for place in self.places(file))
         by_place = dict(infos)
         found = _SegmentFiles(segment, [], [])
         log_stays = ""
         for file in files:
-            place, in_trash = self._places(file)
+            place, in_trash = self.places(file)
             is_there = by_place[place].type != fs.FileType.NotFound
             is_in_trash = by_place[in_trash].type != fs.FileType.NotFound
             why = None
@@ -288,7 +329,7 @@ class _PartitionUndo:
         """Return how a file differs from the plan; the time counts only where a move keeps it."""
         if is_link(place):
             return f"{place.uri}: a link found, expected a file"
-        if not keeps_times(*self._places(file)):
+        if not keeps_times(*self.places(file)):
             file = file._replace(last_modified_ns=as_found(info, place).last_modified_ns)
         return difference_of(place, file, info)
 
@@ -356,7 +397,7 @@ class _PartitionUndo:
 
     def _move(self, file: PlannedFile) -> None:
         """Move one file to its place, and look at it there."""
-        place, in_trash = self._places(file)
+        place, in_trash = self.places(file)
         if self.run.dry_run:
             return
         try:
@@ -382,7 +423,7 @@ class _PartitionUndo:
                 make_folder(folder)
                 remove_temporary(folder, names, self.run.plan.plan_id)
 
-    def _places(self, file: PlannedFile) -> tuple[Location, Location]:
+    def places(self, file: PlannedFile) -> tuple[Location, Location]:
         """Return where a file was, and where it is in the trash."""
         assert self.run.trash is not None
         source = self.run.plan.basis.source
