@@ -288,17 +288,23 @@ def with_topic_ids(source: Location, files: pa.Table, known: Column | None = Non
     return _TopicIds(files.set_column(number, files.schema.field(number), ids), tuple(warnings))
 
 
+def topic_id_in(directory: Location) -> str:
+    """Return the topic's id in a partition's directory; FileReadError or ValueError without one."""
+    place = directory.child(PARTITION_METADATA)
+    data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
+    return PartitionMetadata.from_bytes(data).topic_id
+
+
 def _read_all(source: Location, paths: list[str]) -> tuple[list[str | None], list[str]]:
     """Return the id in each directory, None where it is not known, and a line for each of those."""
     failed: list[str] = []
 
     def read(path: str) -> str | None:
-        place = (source.child(path) if path else source).child(PARTITION_METADATA)
+        directory = source.child(path) if path else source
         try:
-            data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
-            return PartitionMetadata.from_bytes(data).topic_id
+            return topic_id_in(directory)
         except (FileReadError, ValueError) as error:
-            failed.append(f"{place.uri}: {one_line(error)}")
+            failed.append(f"{directory.child(PARTITION_METADATA).uri}: {one_line(error)}")
             return None
 
     if source.is_local:

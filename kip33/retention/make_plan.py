@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
 from kip33.archive.plans import change_since, infos_of
 from kip33.archive.segment_paths import (
     NO_TIME,
@@ -226,7 +226,16 @@ def _planned(basis: Basis, judged: JudgedPartition) -> PlannedPartition:
         first_kept_base_offset=next((log for log in logs if log > last), None),
         segments=tuple(segments),
         left_out=_left_out(judged, len(segments), problem) if problem else None,
+        topic_id=_known_topic_id(directory),
     )
+
+
+def _known_topic_id(directory: Location) -> str | None:
+    """Return the topic's id in a partition's directory, None if it is not known."""
+    try:
+        return topic_id_in(directory)
+    except (OSError, ValueError):
+        return None
 
 
 def _left_out(judged: JudgedPartition, planned: int, why: str) -> LeftOut:

@@ -80,6 +80,7 @@ class PlannedPartition(NamedTuple):
     first_kept_base_offset: int | None  # of the next log in the directory
     segments: tuple[PlannedSegment, ...]
     left_out: LeftOut | None = None
+    topic_id: str | None = None  # in its `partition.metadata`; None: not known
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -300,6 +301,7 @@ def _records(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
     yield {
         "kind": "partition",
         **key,
+        "topic_id": partition.topic_id,
         "directory": partition.directory.uri,
         "index_directory": index_directory.uri if index_directory else None,
         "log_start_offset": partition.log_start_offset,
@@ -381,6 +383,7 @@ def _partition(basis: Basis, record: dict[str, Any]) -> PlannedPartition:
         first_kept_base_offset=record["first_kept_base_offset"],
         segments=(),
         left_out=LeftOut(**left_out) if left_out else None,
+        topic_id=record.get("topic_id"),  # older plans have none
     )
     below = partition.below(basis.source)
     named = parse_partition_dir(partition.directory.name)

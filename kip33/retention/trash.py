@@ -14,7 +14,7 @@ import os
 import shutil
 from typing import Final
 
-from kip33.archive.segment_paths import PlannedFile
+from kip33.archive.segment_paths import PlannedFile, is_link
 from kip33.archive.sources import require_outside_brokers
 from kip33.errors import PlanError
 from kip33.retention.plan import PlannedPartition, RetentionPlan
@@ -59,10 +59,12 @@ def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
     """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
 
     An existing target with the same bytes is treated as the copy of a move that was killed between
-    copy and deletion.
+    copy and deletion, unless it is a link, or the file itself by another path.
     """
     if _is_taken(target):
-        if size_of(target) is None or not _same_bytes(file, target):
+        if _is_one_file(file, target):
+            raise FileExistsError(errno.EEXIST, f"it is the same file: {target.uri}")
+        if is_link(target) or size_of(target) is None or not _same_bytes(file, target):
             raise FileExistsError(errno.EEXIST, f"another file is there: {target.uri}")
     elif _rename(file, target):
         return
@@ -76,6 +78,13 @@ def _is_taken(target: Location) -> bool:
     if target.is_local:
         return os.path.lexists(target.path)
     return size_of(target) is not None
+
+
+def _is_one_file(file: Location, target: Location) -> bool:
+    """Return whether both paths lead to one file, by a link on the way."""
+    if not (file.is_local and target.is_local and os.path.exists(target.path)):  # noqa: PTH110
+        return False
+    return os.path.samefile(file.path, target.path)  # noqa: PTH121
 
 
 def _rename(file: Location, target: Location) -> bool:

@@ -6,19 +6,22 @@ it. Nothing that is there is replaced, and nothing is deleted, except the copy i
 file that is at its place with the same bytes.
 
 The order is that of an apply, from its end: the newest segment first, and its log after its index
-files. So whenever a run is killed, the rest has no gap, and a log has its index files. The same
-undo again continues. An undo makes no new judgement, and a plan may be of any age.
+files. So whenever a run is killed, the rest has no gap, and a log has its index files. Where a log
+does not come back, older segments stay in the trash. The same undo again continues. An undo makes
+no new judgement, and a plan may be of any age.
 """
 
 import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyarrow import fs
 
-from kip33.archive.listing import DIRECTORIES_AT_ONCE
+from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
 from kip33.archive.plans import info_of, infos_of
 from kip33.archive.segment_paths import (
     PartitionFiles,
@@ -28,7 +31,10 @@ from kip33.archive.segment_paths import (
     is_log,
     list_partition,
 )
-from kip33.errors import Kip33Error, PlanError
+from kip33.catalog.catalog import Catalog
+from kip33.catalog.draft import Draft, last_sequence
+from kip33.errors import Kip33Error, PlanError, counted
+from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import segment_file_name
 from kip33.retention.apply import HAS_A_SWAP, OnRecord, one_at_a_time, side_by_side
 from kip33.retention.apply_segment import (
@@ -145,6 +151,7 @@ def undo_plan(
     with locked(directories, make=not dry_run), temporary_files_of(plan.plan_id):
         if not dry_run:
             require_writable(journal, "the journal")
+            _claim(run, partitions, threads)
         results = side_by_side(run, partitions, threads, _undo_partition)
     touched = tuple(one for one in results if one.segments_moved or one.why)
     if not touched:
@@ -153,6 +160,41 @@ def undo_plan(
             "put back; give the plan that was applied"
         )
     return Undone(plan.plan_id, run.run_id, dry_run, journal.uri, folder.uri, touched)
+
+
+def _claim(run: Run, partitions: list[PlannedPartition], threads: int) -> None:
+    """Claim the index files that builds wrote and that come back, so the next build owns them.
+
+    A build since the apply has dropped their rows, and found no file there to list as orphaned.
+    """
+    basis, found = run.plan.basis, side_by_side(run, partitions, threads, _index_files_to_claim)
+    index_uris = [uri for of_partition in found for uri in of_partition]
+    if index_uris:
+        catalog = Catalog(basis.catalog)
+        draft = Draft(catalog, basis.source, last_sequence(catalog), run.run_id)
+        draft.claim(pa.array(index_uris, pa.string()))
+
+
+def _index_files_to_claim(run: Run, partition: PlannedPartition) -> list[str]:
+    """Return the URIs of a partition's index files of builds that are in the trash alone."""
+    undo = _PartitionUndo(run, partition)
+    names = tuple(kind.suffix for kind in (IndexKind.TIME, IndexKind.OFFSET))
+    places = [
+        undo.places(file)
+        for segment in partition.segments
+        for file in segment.files
+        if file.in_index_dir and file.name.endswith(names)
+    ]
+    try:
+        infos = dict(infos_of(chain.from_iterable(places)))
+    except OSError:  # the undo of the partition says so
+        return []
+    missing = fs.FileType.NotFound
+    return [
+        place.uri
+        for place, in_trash in places
+        if infos[place].type == missing and infos[in_trash].type != missing
+    ]
 
 
 def _undo_partition(run: Run, partition: PlannedPartition) -> PartitionUndone:
@@ -188,6 +230,7 @@ class _SegmentFiles(NamedTuple):
     segment: PlannedSegment
     to_move: list[PlannedFile]
     left: list[str]  # a line for each file that can not be put back
+    log_is_left: bool = False
 
 
 class _PartitionUndo:
@@ -213,34 +256,48 @@ class _PartitionUndo:
             raise PlanError(linked)
         if not partition.directory.is_object_store and not info_of(partition.directory):
             raise PlanError(
-                f"{partition.directory.uri}: the directory is missing, so the topic may be "
-                "deleted; make the directory if its segments are to come back"
+                f"{partition.directory.uri}: the directory is missing, so the topic may be deleted"
             )
         self._require_same_log(list_partition(partition.directory, may_be_absent=True))
 
     def put_back(self, journal: Journal) -> None:
         """Move the files, newest segment first; Kip33Error or OSError ends the partition."""
         self._remove_unfinished()
+        missing: Location | None = None  # the newest log that does not come back
+        held_back = 0
         for one in reversed(self._found):
             if self.run.interrupted.is_set():
                 raise Kip33Error("interrupted; undo again to continue")
+            if missing and one.to_move:
+                held_back += 1
+                self.left += one.left
+                continue
             self._put_back(one, journal)
+            if one.log_is_left:
+                missing = missing or self.partition.place(one.segment.log)
+        if missing and held_back:
+            self.left.append(
+                f"{missing.uri}: without it there would be a gap, so the trash keeps "
+                f"{counted(held_back, 'older segment')}"
+            )
 
     def _files_now(self, segment: PlannedSegment, named: dict[str, str | None]) -> _SegmentFiles:
         files = [one for one in segment.files if self.partition.place(one).uri in named]
-        infos = infos_of(place for file in files for place in self._places(file))
+        infos = infos_of(place for file in files for place in self.places(file))
         by_place = dict(infos)
         found = _SegmentFiles(segment, [], [])
         log_stays = ""
         for file in files:
-            place, in_trash = self._places(file)
+            place, in_trash = self.places(file)
             is_there = by_place[place].type != fs.FileType.NotFound
             is_in_trash = by_place[in_trash].type != fs.FileType.NotFound
             why = None
-            if is_there and is_in_trash:
-                if difference := self._difference(place, file, by_place[place]):
+            if is_there:
+                difference = self._difference(place, file, by_place[place])
+                if difference and (is_in_trash or is_log(file)):
                     raise PlanError(f"{difference}; nothing is put over another file")
-            elif not is_there:
+                why = difference and difference.removeprefix(f"{place.uri}: ")
+            else:
                 why = log_stays or self._why_left(
                     place, in_trash, file, by_place[in_trash], named[place.uri]
                 )
@@ -249,7 +306,7 @@ class _PartitionUndo:
                 log_stays = log_stays or ("its log is not there" if is_log(file) else "")
             elif is_in_trash:
                 found.to_move.append(file)
-        return found
+        return found._replace(log_is_left=bool(log_stays))
 
     def _why_left(
         self,
@@ -272,23 +329,49 @@ class _PartitionUndo:
         """Return how a file differs from the plan; the time counts only where a move keeps it."""
         if is_link(place):
             return f"{place.uri}: a link found, expected a file"
-        if not keeps_times(*self._places(file)):
+        if not keeps_times(*self.places(file)):
             file = file._replace(last_modified_ns=as_found(info, place).last_modified_ns)
         return difference_of(place, file, info)
 
     def _require_same_log(self, files: PartitionFiles) -> None:
-        """Raise PlanError if the directory has an older log that the plan does not know."""
-        planned = {one.base_offset for one in self.partition.segments}
-        kept = self.partition.first_kept_base_offset
-        end = max(planned) + 1 if kept is None else kept
-        others = [one for one in files.logs() if one < end and one not in planned]
-        swaps = [one for one in files.swaps if one < end]
-        directory = self.partition.directory
+        """Raise PlanError for another topic's log, or if a gap would follow what comes back."""
+        planned = [one.base_offset for one in self.partition.segments]
+        kept, directory = self.partition.first_kept_base_offset, self.partition.directory
+        end = planned[-1] + 1 if kept is None else kept
+        logs, topic_id = files.logs(), self.partition.topic_id
+        found_id = self._topic_id_now() if topic_id else None
+        if found_id and found_id != topic_id:
+            raise PlanError(
+                f"{directory.uri}: topic id {found_id} found, the plan says {topic_id}: the topic "
+                "was created again"
+            )
+
+        def uri_of(base_offset: int) -> str:
+            return directory.child(segment_file_name(base_offset, "log")).uri
+
+        others = [one for one in logs if one < end and one not in planned]
         if others:
-            log = directory.child(segment_file_name(others[0], "log"))
-            raise PlanError(f"{log.uri}: is not in the plan, but older than what the plan kept")
-        if swaps:
+            raise PlanError(f"{uri_of(others[0])}: is not in the plan, but older than what it kept")
+        if any(swap < end for swap in files.swaps):
             raise PlanError(f"{directory.uri}: {HAS_A_SWAP}")
+        newest = self._found[-1].segment.base_offset
+        follow = [*(one for one in planned if one > newest), *([] if kept is None else [kept])]
+        missing = next((one for one in follow if one not in logs), None)
+        if missing is not None:
+            raise PlanError(
+                f"{uri_of(missing)}: is missing, and without it a gap would follow what comes "
+                "back; undo a later plan first if that moved it"
+            )
+
+    def _topic_id_now(self) -> str | None:
+        """Return the topic's id in the directory, None if a copy of the logs alone is there."""
+        try:
+            return topic_id_in(self.partition.directory)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            uri = self.partition.directory.uri
+            raise PlanError(f"{uri}: the topic's id cannot be read: {one_line(error)}") from error
 
     def _put_back(self, found: _SegmentFiles, journal: Journal) -> None:
         base_offset, moved = found.segment.base_offset, list[PlannedFile]()
@@ -314,7 +397,7 @@ class _PartitionUndo:
 
     def _move(self, file: PlannedFile) -> None:
         """Move one file to its place, and look at it there."""
-        place, in_trash = self._places(file)
+        place, in_trash = self.places(file)
         if self.run.dry_run:
             return
         try:
@@ -340,7 +423,7 @@ class _PartitionUndo:
                 make_folder(folder)
                 remove_temporary(folder, names, self.run.plan.plan_id)
 
-    def _places(self, file: PlannedFile) -> tuple[Location, Location]:
+    def places(self, file: PlannedFile) -> tuple[Location, Location]:
         """Return where a file was, and where it is in the trash."""
         assert self.run.trash is not None
         source = self.run.plan.basis.source

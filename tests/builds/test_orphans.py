@@ -14,7 +14,13 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.pruning import prune
 from kip33.errors import FileReadError, UnreadableCatalogError
+from kip33.retention.apply import apply_plan
+from kip33.retention.evaluation import RetentionRequest
+from kip33.retention.make_plan import plan_retention
+from kip33.retention.undo import undo_plan
+from kip33.rules.policies import Policies
 from kip33.rules.segment_notes import SegmentNote
+from kip33.stores.locations import Location
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
 from tests.faults.builds import carry_out
 from tests.faults.privileges import as_any_owner, shut, why_not
@@ -52,6 +58,26 @@ def orphaned_files(archive: ChangingArchive) -> list[str]:
 
 def names_of(*logs: str) -> list[str]:
     return sorted(f"{log}.{kind}" for log in logs for kind in ("index", "timeindex"))
+
+
+def test_the_index_files_that_an_undo_puts_back_are_ours(
+    archive: ChangingArchive, tmp_path: Path
+) -> None:
+    """A build in between has no file to list as orphaned, so the undo claims those that return."""
+    before, trash = archive.outcome(), Location.of(tmp_path / "trash")
+    catalog = Catalog.at(str(archive.catalog))
+    policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": "1d"}})
+    request = RetentionRequest(policies, archive.now_ms)
+    plan = plan_retention(catalog, catalog.require_newest(), request, archive.now_ms)
+    apply_plan(plan, clock=lambda: archive.now_ms, trash=trash)
+    archive.build(offset_index=True)
+    assert (len(archive.rows()), orphans(archive)) == (2, [])
+
+    undo_plan(plan, trash, clock=lambda: archive.now_ms)
+    back = archive.build(offset_index=True)
+
+    assert (back.segments, back.index_files, back.files_written) == (4, 8, 0)
+    assert archive.outcome() == before
 
 
 A_0, A_20, B_0 = (

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,39 @@ def test_what_is_in_the_trash_already(
             assert first.stopped_at == 0
             assert "another file is there: file://" in (first.why or "")
             assert before[f"archive/{A}/{log.name}"] == log.read_bytes()
+
+
+def by_a_link(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True)
+    target.symlink_to(file)
+
+
+def below_a_link(file: Path, target: Path) -> None:
+    target.parent.parent.mkdir(parents=True)
+    target.parent.symlink_to(file.parent)
+
+
+def by_a_hard_link(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True)
+    target.hardlink_to(file)
+
+
+def by_a_link_to_a_copy(file: Path, target: Path) -> None:
+    copy = shutil.copy2(file, file.with_suffix(".copy"))
+    by_a_link(copy, target)
+
+
+@each_case("lead", (by_a_link, below_a_link, by_a_hard_link, by_a_link_to_a_copy))
+def test_a_trash_that_leads_back_to_the_archive_takes_nothing(
+    lead: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    archive = ExpiringArchive.with_two_partitions(tmp_path)
+    plan, log = archive.plan(), archive.log(0)
+    lead(log, tmp_path / "trash" / plan.plan_id / "segments" / A / log.name)
+    of_a = {path: data for path, data in archive.files().items() if A in path}
+    first = archive.apply(plan, trash=Location.of(tmp_path / "trash")).partitions[0]
+    assert (first.outcome, first.stopped_at) == ("stopped", 0)
+    assert of_a.items() <= archive.files().items()
 
 
 def test_a_file_on_another_store_goes_to_the_trash_as_well(

@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from kip33.errors import LockedError, PlanError
-from kip33.retention.plan import RetentionPlan
+from kip33.formats.partition_metadata import PartitionMetadata
+from kip33.retention.plan import RetentionPlan, with_plan_id
 from kip33.retention.undo import Undone, undo_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, B, ExpiringArchive, clock, event
 from tests.cases import each_case
 from tests.retention.test_broker_locks import held_by_another
+
+OLD_ID, NEW_ID = "bn9RMmT4REWVDFQzf3IUaQ", "tqimKeZwStOEOwRzT3L5oQ"
+OLD_TOPIC, NEW_TOPIC = (PartitionMetadata(one).to_bytes() for one in (OLD_ID, NEW_ID))
 
 
 class Applied:
@@ -25,6 +29,7 @@ class Applied:
 
     def __init__(self, folder: Path) -> None:
         self.archive = ExpiringArchive.with_two_partitions(folder)
+        self.archive.write(self.archive.source / A / "partition.metadata", OLD_TOPIC)
         self.before, self.trash = self.archive.files(), folder / "trash"
         self.plan = self.archive.plan()
         self.archive.apply(self.plan, trash=Location.of(self.trash))
@@ -38,6 +43,10 @@ class Applied:
         """Return where a file of A lies in the trash."""
         name = self.archive.log(base_offset).with_suffix(f".{kind}").name
         return self.trash / self.plan.plan_id / "segments" / A / name
+
+    def index(self, base_offset: int) -> Path:
+        """Return where the `.index` beside a log of A was."""
+        return self.archive.log(base_offset).with_suffix(".index")
 
     def missing(self) -> set[str]:
         """Return the paths of the files that did not come back."""
@@ -84,10 +93,11 @@ def test_a_plan_that_was_undone_is_not_applied_again(applied: Applied) -> None:
     assert "was put back after this plan deleted it; make another plan" in (again.why or "")
 
 
-LEFT: list[tuple[Callable[[Applied], object], set[str] | None, str, str]] = [
+Left = tuple[Callable[[Applied], object], set[str] | None, str, str]
+LEFT: list[Left] = [
     (
         lambda a: a.trashed(200).unlink(), None, "200.log: it is not in the trash: file://",
-        "a log is not in the trash: its index files stay, too",
+        "a log is not in the trash: its index files stay, too, and what is older",
     ),
     (
         lambda a: a.archive.rewrite(a.trashed(200), size=1), None, "200.log: 441 bytes found",
@@ -105,6 +115,10 @@ LEFT: list[tuple[Callable[[Applied], object], set[str] | None, str, str]] = [
         lambda a: (a.trashed(200).rename(a.trash / "x"), a.trashed(200).symlink_to(a.trash / "x")),
         None, "200.log: a link found", "a link in the trash",
     ),
+    (
+        lambda a: (a.trashed(200, "index").rename(a.index(200)), os.utime(a.index(200), (5, 5))),
+        set(), "200.index: modified at", "an index file at its place is not as planned",
+    ),
 ]  # fmt: skip
 
 
@@ -115,14 +129,18 @@ def test_a_file_that_is_not_in_the_trash_as_planned_is_left(
     applied = Applied(tmp_path)
     change(applied)
     undone = applied.undo()
-    expected = applied.of_segments(200) if left is None else left
-    assert applied.missing() == expected
+    has_gap = left is None
+    assert applied.missing() == (applied.of_segments(200, 100, 0) if left is None else left)
     first, second = undone.partitions
-    assert (first.outcome, first.segments_put_back, first.is_refused) == ("not_put_back", 3, True)
+    put_back = 1 if has_gap else 3
+    assert (first.outcome, first.segments_put_back, first.is_refused) == (
+        "not_put_back", put_back, True,
+    )  # fmt: skip
     assert said in (first.why or "")
-    assert len(first.left) == len(expected)
+    gap = "200.log: without it there would be a gap, so the trash keeps 2 older segments"
+    assert first.left[-1].endswith(gap) == has_gap
     assert (second.outcome, second.why) == ("put_back", None)
-    assert (undone.segments_left, undone.findings) == (1, ["not_put_back"])
+    assert (undone.segments_left, undone.findings) == (4 - put_back, ["not_put_back"])
     assert applied.archive.files().items() <= applied.before.items()
 
 
@@ -149,6 +167,19 @@ REFUSED: list[tuple[Callable[[Applied], object], str, str]] = [
     (
         lambda a: shutil.rmtree(a.archive.source / A), "the directory is missing",
         "the topic was deleted",
+    ),
+    (
+        lambda a: a.archive.write(a.archive.source / A / "partition.metadata", NEW_TOPIC),
+        f"topic id {NEW_ID} found, the plan says {OLD_ID}: the topic was created again",
+        "another topic of that name",
+    ),
+    (
+        lambda a: a.archive.log(400).unlink(),
+        "400.log: is missing, and without it a gap would follow", "what the plan kept is missing",
+    ),
+    (
+        lambda a: os.utime(a.trashed(200).rename(a.archive.log(200)), (5, 5)),
+        "200.log: modified at", "a log that is not in the trash is there, of another time",
     ),
     (linked, "is a link", "the directory is a link now"),
 ]  # fmt: skip
@@ -178,6 +209,27 @@ def test_a_file_with_other_bytes_is_not_replaced_though_its_size_and_time_are_th
     assert "200.log: cannot be put back: another file is there" in (first.why or "")
     assert log.read_bytes()[:1] == b"!"
     assert applied.trashed(200).exists()
+
+
+def test_an_undo_waits_for_that_of_a_later_plan(tmp_path: Path) -> None:
+    archive = ExpiringArchive.with_two_partitions(tmp_path)
+    before, trash = archive.files(), Location.of(tmp_path / "trash")
+    first = archive.plan()
+    first = with_plan_id(
+        first.basis,
+        [one._replace(segments=one.segments[:1], first_kept_base_offset=100)
+         for one in first.partitions],
+    )  # fmt: skip
+    archive.apply(first, trash=trash)
+    archive.snapshot()
+    second = archive.plan()
+    archive.apply(second, trash=trash)
+    too_early = undo_plan(first, trash, clock=clock())
+    assert "100.log: is missing, and" in (too_early.partitions[0].why or "")
+    assert (too_early.segments_put_back, too_early.is_incomplete) == (0, False)
+    for plan in (second, first):
+        assert undo_plan(plan, trash, clock=clock()).findings == []
+    assert archive.files() == before
 
 
 def test_only_what_an_apply_of_the_plan_moved_comes_back(applied: Applied) -> None:
