@@ -6,7 +6,7 @@ indexes, catalogs, restore, search, retention. But a consumer may seek past the 
 and those who read records look behind it.
 
 The size field of a batch leads to the next one. If the CRC there is right, and its offsets continue
-those before the damage, it is a batch. If it is wrong, its size may lead on. Nothing is searched
+those before the damage, reading goes on there. If not, its size may lead on. Nothing is searched
 byte by byte: a size that points past the end of the file ends the log.
 """
 
@@ -51,17 +51,15 @@ def damaged_bytes_at(
     log, crc = LogWindow(read_into, size_bytes), BatchCrc()
     least = first_offset or 0
     for header in log.headers(position):
-        if header.position == position or not crc.matches(log, header):
-            least = max(least, _first_after(header))
-            continue
-        if header.base_offset < least:
-            return None
-        return DamagedBytes(position, header.position, first_offset, header.base_offset)
+        is_later = header.position > position and header.base_offset >= least
+        if is_later and crc.matches(log, header):
+            return DamagedBytes(position, header.position, first_offset, header.base_offset)
+        least = max(least, _first_after(header))
     return None
 
 
 def _first_after(header: BatchHeader) -> int:
-    """Return the offset after a batch with a wrong CRC, if its header still agrees with itself."""
+    """Return the offset after a batch that is left out, if its header agrees with itself."""
     agrees = header.last_offset - header.base_offset + 1 == header.records_count
     return header.last_offset + 1 if agrees else 0
 

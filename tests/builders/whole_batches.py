@@ -66,13 +66,11 @@ def whole_batches(log: bytes, base_offset: int) -> Iterator[Frame | str]:
     bad: int | None = None
     following = least = base_offset
     for one in frames(log):
-        if not one.is_whole:
+        if not one.is_whole or (bad is not None and one.first_offset < least):
             bad = one.position if bad is None else bad
             least = max(least, one.end_it_claims)
             continue
         if bad is not None:
-            if one.first_offset < least:
-                return
             yield left_out(log, bad, one.position, following, one.first_offset)
         bad = None
         following = least = one.last_offset + 1
