@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 import click
 
 from kip33 import __version__
-from kip33.cli.config_file import config_option, show_config
+from kip33.cli.config_file import config_option, drop_unused, naming_config, show_config
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
@@ -166,7 +166,9 @@ def runs(
         name = function.__name__.partition("_")[0]  # of `catalog_diff` it is `catalog`
 
         @functools.wraps(function)
+        @naming_config()
         def command(**values: object) -> None:
+            drop_unused(values)
             options = RunOptions.taken(values)
             request = _made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
