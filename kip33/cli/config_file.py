@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.core import ParameterSource
 
+from kip33.cli.declared_options import ChoiceList, names_in
 from kip33.cli.main import COMMANDS, CONFIG_META, get_command
 from kip33.cli.output import warn
 from kip33.rules.policies import nearest
@@ -351,9 +352,12 @@ def _default_of(option: click.Option, value: Any) -> Any:
             raise ValueError("true or false")
         return value
     if option.multiple or option.nargs != 1:
-        if not isinstance(value, list) or not all(map(_is_plain, value)):
+        has_names = isinstance(option.type, ChoiceList)
+        values = [value] if has_names and isinstance(value, str) else value
+        if not isinstance(values, list) or not all(map(_is_plain, values)):
             raise ValueError("a list [...] of texts or numbers")
-        return [str(one) for one in value]
+        texts = map(str, values)
+        return [*chain.from_iterable(map(names_in, texts))] if has_names else [*texts]
     if not _is_plain(value):
         raise ValueError("a text or a number")
     return str(value)

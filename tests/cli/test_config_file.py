@@ -1,11 +1,12 @@
 """The configuration file that is found by itself; what any such file says: test_cli.py."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.console import Command, Finished, file_named
+from tests.cli.console import PROJECT, Command, Finished, file_named
 
 PLACES = """
 source = "archive"
@@ -217,3 +218,31 @@ def test_a_wrong_file_is_told_by_its_name(
     monkeypatch.setenv("KIP33_CONFIG", "/nix")
     done = finding("status")
     assert done.stderr.startswith("Error: Invalid value for KIP33_CONFIG: /nix: No such file")
+
+
+def test_names_have_commas_between_them_or_are_a_list(
+    finding: Command, subtests: pytest.Subtests
+) -> None:
+    def shown(*given: str) -> list[str]:
+        done = finding("catalog", "segments", *given, "--format", "json")
+        return [row["status"] for row in done.lines[0]["segments"]]
+
+    listed = shown("--status", "truncated, invalid")
+    assert {*listed} == {"truncated", "invalid"}
+    places = 'source = "../archive"\nindex-dir = "../indexes"\n'
+    for names in ('"truncated,invalid"', '["truncated, invalid"]', '["truncated", "invalid"]'):
+        with subtests.test(names):
+            text = f"{places}[build]\nfail-on = {names}\n[catalog.segments]\nstatus = {names}\n"
+            file_named("kip33.toml", text.encode())
+            assert shown() == listed
+            assert re.search("--fail-on truncated: .*, invalid: ", finding("build").stderr)
+    file_named("kip33.toml", f'{places}[build]\nfail-on = "truncated"\n'.encode())
+    assert re.search("--fail-on truncated: [0-9]+ segments\n", finding("build").stderr)
+
+
+def test_the_places_of_the_project_s_file_are_absolute() -> None:
+    """So they are the same whether it is named or found."""
+    lines = (PROJECT / "conf/kip33.toml").read_text()
+    places = re.findall(r'^# (?:source|index-dir|catalog|policy) = "(.*?)"', lines, re.MULTILINE)
+    assert len(places) == 4
+    assert [place for place in places if not place.startswith("/")] == []
