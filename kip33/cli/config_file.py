@@ -13,6 +13,7 @@ of `_CHANGING` uses no file that was only found, and no such file makes `build` 
 """
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -145,8 +146,9 @@ def drop_unused(values: dict[str, Any]) -> None:
         unused = {name: why for name in _REPLACING if values.get(name)}
     if typed := next((name for name in _INDEX_PLACES if _is_typed(ctx, name)), None):
         unused |= {name: f"{_shown(ctx, typed)} is given" for name in _INDEX_PLACES}
-        if ctx.lookup_default("index_dir") and _is_other(ctx, config, "index_dir"):
-            unused["catalog"] = f"it is not of this {_shown(ctx, typed)}"
+        is_other = typed != "index_dir" or _is_other(ctx, config, typed)
+        if ctx.lookup_default("index_dir") and is_other:
+            unused["catalog"] = "it is of the file's --index-dir"
     for name, shown in _ARGUMENTS.items():
         if _is_typed(ctx, name) and _is_other(ctx, config, name):
             unused |= dict.fromkeys(_OWN_PLACES, f"{shown} is not that of the file")
@@ -171,7 +173,7 @@ def _is_other(ctx: click.Context, config: ConfigFile, name: str) -> bool:
     typed, own = ctx.params.get(name), (ctx.default_map or {}).get(name)
     if own is None:
         return config.is_found
-    return typed is None or _real_place(typed) != _real_place(own)
+    return typed is not None and _real_place(typed) != _real_place(own)
 
 
 def _real_place(text: str) -> str:
@@ -204,7 +206,10 @@ def _notes_on(text: str) -> Iterator[str]:
 
 
 def _is_named(place: str, text: str) -> bool:
-    return place in text or ("://" not in place and os.path.abspath(place) in text)  # noqa: PTH100
+    """Return whether a text names a place, and not one below it."""
+    whole = place if "://" in place else os.path.abspath(place)  # noqa: PTH100 - links stay links
+    names = {whole, place if set("./") & set(place) else whole}
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?![\w/-])", text) for name in names)
 
 
 def _defaults_of(

@@ -128,6 +128,9 @@ def test_where_a_build_writes_is_as_the_command_line_says(
             done = finding(*line.split())
             assert done.exit_code == 0, done.stderr
             assert f"{unused or '--catalog'} is not used" in done.stderr
+    refused = finding("build", "--no-index-files")
+    assert "--catalog is not used: it is of the file's --index-dir" in refused.stderr
+    assert "requires a catalog" in refused.stderr
 
 
 def test_no_found_file_makes_a_build_replace_files(finding: Command) -> None:
