@@ -39,7 +39,7 @@ class SegmentOptions(TypedDict, total=False):
     statuses: Annotated[
         Sequence[str],
         Option(
-            "Only segments with this status. May be repeated.",
+            "Only segments with this status; several with commas between them. May be repeated.",
             default=(),
             flag="--status",
             parse=_known,

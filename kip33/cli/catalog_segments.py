@@ -15,7 +15,7 @@ from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, TierComparison
 from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, UNTIL, CatalogSnapshot, Tiers
 from kip33.cli.catalog_places import CatalogPlaces, catalog_places
-from kip33.cli.declared_options import options_of
+from kip33.cli.declared_options import ChoiceList, options_of
 from kip33.cli.modes import Mode
 from kip33.cli.output import (
     Column,
@@ -119,7 +119,7 @@ class SegmentsRequest(NamedTuple):
     epilog="Example: kip33 catalog segments indexes/_catalog --status unreadable",
 )
 @catalog_places
-@options_of(SegmentOptions, statuses=click.Choice([status.value for status in SegmentStatus]))
+@options_of(SegmentOptions, statuses=ChoiceList([status.value for status in SegmentStatus]))
 @runs(SegmentsRequest, work="here", summary=False)
 def catalog_segments(request: SegmentsRequest, run: CommandRun) -> Output:
     """Show path, status and error of each segment.

@@ -8,13 +8,15 @@ nothing is looked for. The file may say where the archive is, so `kip33 verify` 
     index-dir = "/archive/indexes"
     catalog = "/archive/indexes/_catalog"    # by default `_catalog` in the index directory
 
-What is changed is named: by the command line, or by a file that --config or KIP33_CONFIG names. A
-file that was found never gives a place to a command of `_CHANGING`, nor an option of `_BY_HAND`.
+The places of a file belong together: `drop_unused` leaves out those of another archive. A command
+of `_CHANGING` uses no file that was only found, and no such file makes `build` replace files.
 """
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,13 +24,13 @@ from typing import Any, Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from kip33.cli.main import COMMANDS, get_command
+from kip33.cli.declared_options import ChoiceList, names_in
+from kip33.cli.main import COMMANDS, CONFIG_META, get_command
 from kip33.cli.output import warn
 from kip33.rules.policies import nearest
 
 CONFIG_VARIABLE: Final = "KIP33_CONFIG"
 _NAME: Final = "kip33.toml"
-_META: Final = "kip33.config"  # where click's `meta` has the file
 _MOST_CONFIG_BYTES: Final = 1 << 20
 _PLACES: Final = ("source", "index-dir", "catalog")
 _OF_PLACES: Final = {"DIR", "FILE", "FOLDER", "CATALOG"}  # placeholders of options
@@ -36,8 +38,11 @@ _CHANGING: Final = {
     *("retention apply", "retention undo", "catalog prune", "catalog orphans"),
     *("repair", "restore", "truncate"),
 }
-_BY_HAND: Final = {"apply", "abandon", "to"}
-_IN_PLACE: Final = "in-place"
+_ARGUMENTS: Final = {"source": "SOURCE", "catalog_dir": "CATALOG"}  # by their names in click
+_OWN_PLACES: Final = ("index_dir", "catalog")
+_INDEX_PLACES: Final = ("index_dir", "in_place", "index_files")  # one says where index files are
+_REPLACING: Final = ("overwrite", "in_place")
+_UNUSED: Final = {"overwrite": False, "in_place": False, "index_files": True}  # others: None
 
 
 class ConfigFile(NamedTuple):
@@ -94,7 +99,7 @@ def _folders_above() -> Iterator[Path]:
 
 def show_config() -> None:
     """Print which file gave defaults, if one did, on standard error."""
-    config: ConfigFile | None = click.get_current_context().meta.get(_META)
+    config: ConfigFile | None = click.get_current_context().meta.get(CONFIG_META)
     if config:
         how = "found" if config.is_found else f"named by --config or {CONFIG_VARIABLE}"
         click.echo(f"Config: {config.path}, {how}", err=True)
@@ -111,10 +116,100 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     config = ConfigFile(path) if path else None if is_off else _found_config()
     if config is None:
         return
-    tables = _tables_in(config.path)
-    defaults = _defaults_of(ctx.command, config, tables) | _places_of(ctx.command, config, tables)
-    ctx.meta[_META] = config
+    if config.is_found and _name_of(ctx.command) in _CHANGING:
+        how = f"--config {config.path} uses it"
+        warn(f"{config.path}: not used, because {ctx.command_path} changes files; {how}")
+        return
+    try:
+        tables = _tables_in(config.path)
+        options = _defaults_of(ctx.command, config, tables)
+        defaults = options | _places_of(ctx.command, config, tables)
+    except click.BadParameter as error:
+        if config.is_found:
+            raise click.UsageError(error.message, ctx) from error
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.ENVIRONMENT:
+            error.param_hint = CONFIG_VARIABLE
+        raise
+    ctx.meta[CONFIG_META] = config
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def drop_unused(values: dict[str, Any]) -> None:
+    """Leave out what a file says of another archive, or what the command line says otherwise."""
+    ctx = click.get_current_context()
+    config: ConfigFile | None = ctx.meta.get(CONFIG_META)
+    if config is None:
+        return
+    unused: dict[str, str] = {}
+    if config.is_found:
+        why = "it is taken from the command line, or from a file that --config names"
+        unused = {name: why for name in _REPLACING if values.get(name)}
+    if typed := next((name for name in _INDEX_PLACES if _is_typed(ctx, name)), None):
+        unused |= {name: f"{_shown(ctx, typed)} is given" for name in _INDEX_PLACES}
+        is_other = typed != "index_dir" or _is_other(ctx, config, typed)
+        if ctx.lookup_default("index_dir") and is_other:
+            unused["catalog"] = "it is of the file's --index-dir"
+    for name, shown in _ARGUMENTS.items():
+        if _is_typed(ctx, name) and _is_other(ctx, config, name):
+            unused |= dict.fromkeys(_OWN_PLACES, f"{shown} is not that of the file")
+    for name, why in unused.items():
+        if name in values and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+            values[name] = _UNUSED.get(name)
+            warn(f"{config.path}: {_shown(ctx, name)} is not used: {why}")
+
+
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _shown(ctx: click.Context, name: str) -> str:
+    """Return an option's flag, or what an argument is called."""
+    of_option = (one.opts[0] for one in ctx.command.params if one.name == name)
+    return _ARGUMENTS.get(name) or next(of_option)
+
+
+def _is_other(ctx: click.Context, config: ConfigFile, name: str) -> bool:
+    """Return whether a command's place is not the file's; a found file without one has another."""
+    typed, own = ctx.params.get(name), (ctx.default_map or {}).get(name)
+    if own is None:
+        return config.is_found
+    return typed is not None and _real_place(typed) != _real_place(own)
+
+
+def _real_place(text: str) -> str:
+    from kip33.stores.locations import Location
+
+    place = Location.of(text)
+    return str(Path(place.path).resolve()) if place.is_local else place.uri
+
+
+@contextmanager
+def naming_config() -> Iterator[None]:
+    """Add to an error which of the file's places it is about: a note, which `main` prints."""
+    try:
+        yield
+    except Exception as error:
+        for note in _notes_on(str(error)):
+            error.add_note(note)
+        raise
+
+
+def _notes_on(text: str) -> Iterator[str]:
+    ctx = click.get_current_context()
+    config: ConfigFile | None = ctx.meta.get(CONFIG_META)
+    for one in ctx.command.params if config else ():
+        is_place = one.name in _ARGUMENTS or getattr(one, "metavar", None) in _OF_PLACES
+        is_default = ctx.get_parameter_source(str(one.name)) is ParameterSource.DEFAULT_MAP
+        value = ctx.lookup_default(str(one.name)) if is_place and is_default else None
+        if config and value and _is_named(str(value), text):
+            yield f"{_shown(ctx, str(one.name))} is from {config.path}"
+
+
+def _is_named(place: str, text: str) -> bool:
+    """Return whether a text names a place, and not one below it."""
+    whole = place if "://" in place else os.path.abspath(place)  # noqa: PTH100 - links stay links
+    names = {whole, place if set("./") & set(place) else whole}
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?![\w/-])", text) for name in names)
 
 
 def _defaults_of(
@@ -123,7 +218,6 @@ def _defaults_of(
     """Return the values of a command's options, by their names."""
     options, outer = _long_options(command), _outer(command)
     of_outer = _long_options(outer) if outer else {}
-    is_changing = _is_changing(command, config)
     defaults = {}
     for key, (name, value) in _values_of(command, outer, tables).items():
         flag = key.replace("_", "-")
@@ -132,8 +226,7 @@ def _defaults_of(
         if option is None or not option.name:
             if not is_of_outer:
                 _require_known(config.path, key, name, value, options)
-        elif not (is_changing and flag in _PLACES):
-            _require_named(config, flag, value, is_changing=is_changing)
+        else:
             default = _default_in(config, key, option, value)
             others = _choices(of_outer.get(flag)) if is_of_outer else set()
             defaults[option.name] = _without_choices(default, others - _choices(option))
@@ -143,21 +236,13 @@ def _defaults_of(
 def _require_known(path: Path, key: str, table: str, value: Any, options: Collection[str]) -> None:
     """Raise BadParameter for a key that is no option; above the tables, of no command at all."""
     if table:
-        near = nearest([key], options)
-        raise click.BadParameter(f"{path}: [{table}] has no option {key!r}{near}")
+        is_place = key.replace("_", "-") in _PLACES
+        end = ": it stands above the tables" if is_place else nearest([key], options)
+        raise click.BadParameter(f"{path}: [{table}] has no option {key!r}{end}")
     if key.replace("_", "-") not in _PLACES and not _is_known(key):
-        what, names = ("command", COMMANDS) if isinstance(value, dict) else ("option", options)
+        is_table = isinstance(value, dict)
+        what, names = ("command", COMMANDS) if is_table else ("option", (*options, *_PLACES))
         raise click.BadParameter(f"{path}: unknown {what} {key!r}{nearest([key], names)}")
-
-
-def _require_named(config: ConfigFile, flag: str, value: Any, *, is_changing: bool) -> None:
-    """Raise BadParameter for an option that a file which was found must not give."""
-    is_by_hand = flag == _IN_PLACE or (is_changing and flag in _BY_HAND)
-    if config.is_found and value and is_by_hand:
-        raise click.BadParameter(
-            f"{config.path}: {flag!r} is not taken from a file that was found: give the option on "
-            "the command line, or the file by --config"
-        )
 
 
 def _default_in(config: ConfigFile, key: str, option: click.Option, value: Any) -> Any:
@@ -174,13 +259,7 @@ def _places_of(
     command: click.Command, config: ConfigFile, tables: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the arguments SOURCE and CATALOG, by their names, as far as the file has them."""
-    if _is_changing(command, config):
-        return {}
-    texts = {
-        key: config.of_place(value)
-        for key in _PLACES
-        if isinstance(value := tables.get(key, tables.get(key.replace("-", "_"))), str)
-    }
+    texts = {key: config.of_place(text) for key, text in _place_texts(config.path, tables)}
     catalog = texts.get("catalog")
     if catalog is None and "index-dir" in texts:
         catalog = f"{texts['index-dir'].rstrip('/')}/_catalog"
@@ -194,9 +273,20 @@ def _places_of(
     return places
 
 
-def _is_changing(command: click.Command, config: ConfigFile) -> bool:
-    name = f"{getattr(command, 'of', '')} {command.name}".strip()
-    return config.is_found and name in _CHANGING
+def _place_texts(path: Path, tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the places above the tables; BadParameter for one that is no text."""
+    for key in _PLACES:
+        value = tables.get(key, tables.get(key.replace("-", "_")))
+        if isinstance(value, str) and (value or key != "source"):
+            yield key, value
+        elif not (value is None or (key in COMMANDS and isinstance(value, dict))):
+            raise click.BadParameter(
+                f"{path}: {key}: expected a path or URI in quotes, found {value!r}"
+            )
+
+
+def _name_of(command: click.Command) -> str:
+    return f"{getattr(command, 'of', '')} {command.name}".strip()
 
 
 def _tables_in(path: Path) -> dict[str, Any]:
@@ -267,9 +357,12 @@ def _default_of(option: click.Option, value: Any) -> Any:
             raise ValueError("true or false")
         return value
     if option.multiple or option.nargs != 1:
-        if not isinstance(value, list) or not all(map(_is_plain, value)):
+        has_names = isinstance(option.type, ChoiceList)
+        values = [value] if has_names and isinstance(value, str) else value
+        if not isinstance(values, list) or not all(map(_is_plain, values)):
             raise ValueError("a list [...] of texts or numbers")
-        return [str(one) for one in value]
+        texts = map(str, values)
+        return [*chain.from_iterable(map(names_in, texts))] if has_names else [*texts]
     if not _is_plain(value):
         raise ValueError("a text or a number")
     return str(value)

@@ -1,6 +1,7 @@
 """Options of commands, made of the declarations that Python functions have (`kip33.options`)."""
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -19,6 +20,24 @@ _QUANTITIES: Final[dict[Any, Quantity]] = {
     limit_ms: LIMIT,
     size_bytes: SIZE,
 }
+
+
+class ChoiceList(click.Choice[str]):
+    """Choices with commas between them; `joined` makes one list if the option is repeated."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the choices of one text."""
+        return tuple(super(ChoiceList, self).convert(one, param, ctx) for one in names_in(value))
+
+    @staticmethod
+    def joined(_: click.Context, __: click.Parameter, values: Sequence[Sequence[str]]) -> Any:
+        """Return all choices."""
+        return tuple(chain.from_iterable(values))
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in a text with commas between them."""
+    return [name.strip() for name in text.split(",")]
 
 
 class DeclaredOption(click.Option):
@@ -66,7 +85,8 @@ def _option(one: Declared, its_type: Any = None) -> Callable[[_Command], _Comman
     else:
         quantity = its_type or _quantity_of(one)
         how |= _of_value(one) | ({"type": quantity} if quantity else {})
-    if option.parse and not isinstance(how.get("type"), Quantity):
+        how |= {"callback": ChoiceList.joined} if isinstance(quantity, ChoiceList) else {}
+    if option.parse and not isinstance(how.get("type"), Quantity | ChoiceList):
         how["callback"] = _parsed(option.parse)
     return click.option(flags, one.name, cls=DeclaredOption, **how)
 

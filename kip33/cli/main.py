@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from kip33 import __version__
@@ -62,6 +63,7 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
 
+CONFIG_META: Final = "kip33.config"  # where click's `meta` has the configuration file
 _READ_NO_LOGS: Final = {
     *("catalog", "completion", "demo", "init", "report", "retention", "status"),
     "verify quick",
@@ -268,7 +270,7 @@ def run(command: click.Command, of_job: object = None) -> None:
     except click.ClickException as error:
         _fail(_usage_text(error))
     except Kip33Error as error:
-        _fail(str(error), exit_code=_exit_code_of(error))
+        _fail(_noted(error, str(error)), exit_code=_exit_code_of(error))
     except ImportError as error:  # a library that is damaged, or for which memory is missing
         why = str(error.__cause__ or error).strip().splitlines()[:1]
         what = f"{error.name or 'a library'} cannot be imported: {' '.join(why)}"
@@ -303,6 +305,23 @@ def _exit_code_of(error: Kip33Error) -> int:
     return error.exit_code
 
 
+def _noted(error: Exception, text: str) -> str:
+    return "; ".join((text, *getattr(error, "__notes__", ())))
+
+
+def _origin_of(error: click.BadParameter) -> str:
+    """Return which configuration file an option's value is from, if it is from one."""
+    context, name = error.ctx, error.param and error.param.name
+    config = context.meta.get(CONFIG_META) if context else None
+    if (
+        context
+        and config
+        and context.get_parameter_source(name or "") is ParameterSource.DEFAULT_MAP
+    ):
+        return f" (from {config.path})"
+    return ""
+
+
 _NOT_A_CHOICE: Final = re.compile("'(.*)' is not one of ")
 
 
@@ -320,7 +339,8 @@ def _usage_text(error: click.ClickException) -> str:
         if found and isinstance(error.param.type, click.Choice):
             choices = map(str, error.param.type.choices)
             text = text.rstrip(".") + nearest([found[1]], choices)
-    text = text.rstrip(".")
+        text = text.rstrip(".") + _origin_of(error)
+    text = _noted(error, text.rstrip("."))
     if context is None:
         return text
     end = "" if text.endswith("?") else "."

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, is_typeddict
 
 import click
 
 from kip33 import __version__
-from kip33.cli.config_file import config_option, show_config
+from kip33.cli.config_file import config_option, drop_unused, naming_config, show_config
+from kip33.cli.declared_options import ChoiceList
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
 from kip33.cli.metrics_file import MetricsRequest, metrics_options, publish_metrics
 from kip33.cli.options import (
@@ -165,7 +166,9 @@ def runs(
         name = function.__name__.partition("_")[0]  # of `catalog_diff` it is `catalog`
 
         @functools.wraps(function)
+        @naming_config()
         def command(**values: object) -> None:
+            drop_unused(values)
             options = RunOptions.taken(values)
             request = _made_of(kind, values)
             assert not values, f"{kind} has no fields {', '.join(values)}"
@@ -189,22 +192,12 @@ def runs(
     return decorated
 
 
-class _FindingNames(click.Choice[str]):
-    """Names with commas between them."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the names."""
-        return tuple(
-            super(_FindingNames, self).convert(one, param, ctx) for one in value.split(",")
-        )
-
-
 def _fail_on(findings: Findings) -> Callable[[_Command], _Command]:
     return click.option(
         "--fail-on",
         multiple=True,
-        type=_FindingNames(findings.names),
-        callback=lambda ctx, param, value: tuple(chain.from_iterable(value)),
+        type=ChoiceList(findings.names),
+        callback=ChoiceList.joined,
         metavar=findings.metavar or f"[{'|'.join(findings.names)}],...",
         help=findings.help,
     )

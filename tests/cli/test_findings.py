@@ -39,7 +39,7 @@ def test_a_build_names_new_damage_first_and_ten_findings_at_most(own: Command) -
     assert "new: " not in before.stderr, "there is no snapshot before"
     cut(ORDERS)
 
-    done = own(*BUILD, "--fail-on", "truncated,invalid", "--summary", "summary.json")
+    done = own(*BUILD, "--fail-on", "truncated, invalid", "--summary", "summary.json")
 
     lines = [line for line in done.stderr.splitlines() if not line.startswith("Warning: ")]
     assert lines[0].startswith(f"truncated: new: {ORDERS.removeprefix('mine/')}: at byte ")
