@@ -76,6 +76,7 @@ class Run:
     dry_run: bool
     on_record: Callable[[Record], None]
     interrupted: threading.Event = field(default_factory=threading.Event)
+    keeping: threading.Lock = field(default_factory=threading.Lock)
     is_plan_kept: threading.Event = field(default_factory=threading.Event)  # in the trash
     continues: set[str] = field(default_factory=set)  # ids of earlier runs, and of those under way
 
@@ -319,9 +320,12 @@ class SegmentStep:
     def _keep_plan(self) -> None:
         """Keep the plan in the trash before the first file is moved there."""
         run = self.run
-        if run.trash and not run.dry_run and not run.is_plan_kept.is_set():
-            keep_plan(run.plan, run.trash)
-            run.is_plan_kept.set()
+        if not run.trash or run.dry_run:
+            return
+        with run.keeping:
+            if not run.is_plan_kept.is_set():
+                keep_plan(run.plan, run.trash)
+                run.is_plan_kept.set()
 
     def _delete(self, file: PlannedFile) -> None:
         """Delete or move one file that is still as planned; otherwise PlanError or OSError."""
