@@ -32,6 +32,7 @@ from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind, 
 from kip33.retention.partition_texts import sizes_text
 from kip33.retention.plan import PARTITION_KEY, RetentionPlan, read_plan
 from kip33.retention.retention_options import ApplyOptions, UndoOptions
+from kip33.retention.trash import KEPT_PLAN
 from kip33.retention.undo import Undone, undo_plan
 from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.locations import Location
@@ -180,20 +181,30 @@ def _page(
     continues = f"run {', '.join(applied.continues)}" if applied.continues else None
     segments = counted(applied.segments_deleted, "segment")
     size = sizes_text(applied.log_bytes_deleted, applied.bytes_deleted)
-    undo = ["kip33", "retention", "undo", asked["plan_file"], "--trash", str(trash)]
+    is_moved = bool(trash) and (applied.is_plan_in_trash or applied.bytes_deleted > 0)
+    undo = ["kip33", "retention", "undo", _plan_to_undo(applied, asked), "--trash", str(trash)]
     yield facts(
         "retention apply",
         ("plan", applied.plan_id),
         ("continues", continues),
         (title, f"{segments}: {size}"),
-        ("freed", "nothing until the trash is removed" if trash else None),
-        ("trash", applied.trash or None),
-        ("undo", shlex.join(undo) if trash and not dry_run else None),
+        ("freed", "nothing until the trash is removed" if is_moved else None),
+        ("trash", applied.trash if is_moved else None),
+        ("undo", shlex.join(undo) if is_moved and not dry_run else None),
         (f"already {done}", counted(summary["segments_gone_already"], "segment")),
         ("stopped", f"{applied.stopped:,} of {counted(len(partitions), 'partition')}"),
         ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+
+
+def _plan_to_undo(applied: Applied, asked: ApplyCommand) -> str:
+    """Return the plan's copy in the trash: another plan may take the name of this one."""
+    if not applied.is_plan_in_trash:
+        return asked["plan_file"]
+    folder = str(asked["trash"]).rstrip("/")
+    is_of_plan = Location.of(folder).name == applied.plan_id
+    return f"{folder}/{KEPT_PLAN}" if is_of_plan else f"{folder}/{applied.plan_id}/{KEPT_PLAN}"
 
 
 @click.command(
@@ -233,13 +244,14 @@ def retention_undo(asked: UndoCommand, run: CommandRun) -> Output:
     partitions = [one._asdict() for one in undone.partitions]
     done = "would be" if undone.dry_run else "were"
     left = [line for one in undone.partitions for line in one.left]
+    more = "--format json has all of them"
     return Output(
         page=lambda summary: steps.unless(_undo_page(undone, partitions, summary, steps)),
         rows=[*steps.as_list(), RowList("partitions", steps.unless(partitions), "partition")],
         summary=undone.as_record(),
         summary_key="summary",
         if_unwritten=f"{counted(undone.segments_put_back, 'segment')} {done} put back",
-        findings={_NOT_PUT_BACK: OutputFinding(len(left), "file", lambda: left)},
+        findings={_NOT_PUT_BACK: OutputFinding(len(left), "file", lambda: left, more)},
         incomplete=[_NOT_PUT_BACK] if undone.is_incomplete else [],
         refused=[_NOT_PUT_BACK],
     )
@@ -248,12 +260,10 @@ def retention_undo(asked: UndoCommand, run: CommandRun) -> Output:
 def _undo_page(
     undone: Undone, partitions: Sequence[Row], summary: Row, steps: _Steps
 ) -> Iterator[Table]:
-    """Yield the segments of a dry run, what is left, the partitions, and the sums."""
+    """Yield the segments of a dry run, the partitions, and the sums; the finding says the rest."""
     dry_run = undone.dry_run
     if dry_run:
         yield steps.of_segments()
-    if left := [line for one in undone.partitions for line in one.left]:
-        yield Table((Column("not put back", str, is_name=True),), left, what="files")
     yield Table(_UNDONE, partitions, "would be put back" if dry_run else "put back", "partitions")
     yield facts(
         "retention undo",

@@ -45,7 +45,7 @@ from kip33.retention.plan import (
     first_names,
     require_deletable,
 )
-from kip33.retention.trash import require_trash
+from kip33.retention.trash import folder_in_trash, has_plan, require_trash
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import MAX_INT64
 from kip33.stores.directory_checks import require_writable
@@ -90,6 +90,9 @@ class Applied:
     trash: str | None  # URI of the plan's folder in the trash
     partitions: tuple[PartitionResult, ...]
     continues: tuple[str, ...] = ()  # ids of other runs of the plan that this run found
+    is_plan_in_trash: bool = (
+        False  # a copy of it: it is there if the plan moved files to this trash
+    )
 
     @property
     def stopped(self) -> int:
@@ -179,7 +182,7 @@ def apply_plan(  # parameters: each limits the apply, or follows it
     if trash:
         require_trash(plan, trash)
     journal = journal_place(plan)
-    folder = trash.child(plan.plan_id) if trash else None
+    folder = folder_in_trash(plan, trash) if trash else None
     with ExitStack() as locks:
         directories = (  # a lock beside a linked directory would be in the log directory there
             partition.directory
@@ -198,9 +201,17 @@ def apply_plan(  # parameters: each limits the apply, or follows it
         tell = one_at_a_time(on_record, stop)
         run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell, stop)
         results = side_by_side(run, partitions, threads, _delete_partition)
-    trash_uri = folder.uri if folder else None
-    continues = tuple(sorted(run.continues))
-    return Applied(plan.plan_id, run.run_id, dry_run, journal.uri, trash_uri, results, continues)
+        is_in_trash = folder is not None and has_plan(folder)
+    return Applied(
+        plan.plan_id,
+        run.run_id,
+        dry_run,
+        journal.uri,
+        folder.uri if folder else None,
+        results,
+        tuple(sorted(run.continues)),
+        is_in_trash,
+    )
 
 
 def side_by_side(

@@ -48,7 +48,7 @@ from kip33.retention.plan import (
     RetentionPlan,
     file_record,
 )
-from kip33.retention.trash import move_file, place_in_trash
+from kip33.retention.trash import keep_plan, move_file, place_in_trash
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import Location
@@ -76,6 +76,8 @@ class Run:
     dry_run: bool
     on_record: Callable[[Record], None]
     interrupted: threading.Event = field(default_factory=threading.Event)
+    keeping: threading.Lock = field(default_factory=threading.Lock)
+    is_plan_kept: threading.Event = field(default_factory=threading.Event)  # in the trash
     continues: set[str] = field(default_factory=set)  # ids of earlier runs, and of those under way
 
 
@@ -260,6 +262,7 @@ class SegmentStep:
         try:
             now = self._files_now()
             self._require_as_planned(now)
+            self._keep_plan()
             self._put(RecordKind.INTENT, now.there)
             for file in self.segment.files:
                 if file not in now.gone:
@@ -313,6 +316,16 @@ class SegmentStep:
         if now.gone and (log_is_there or not self.journal.is_begun(base_offset)):
             missing = self._uri(now.gone[0])
             raise PlanError(f"{missing}: is missing, but this plan did not delete it")
+
+    def _keep_plan(self) -> None:
+        """Keep the plan in the trash before the first file is moved there."""
+        run = self.run
+        if not run.trash or run.dry_run:
+            return
+        with run.keeping:
+            if not run.is_plan_kept.is_set():
+                keep_plan(run.plan, run.trash)
+                run.is_plan_kept.set()
 
     def _delete(self, file: PlannedFile) -> None:
         """Delete or move one file that is still as planned; otherwise PlanError or OSError."""

@@ -4,6 +4,7 @@ Each complete file is in one place or the other:
 
     TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
     TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
+    TRASH/<plan id>/plan.jsonl    the plan, there before its first file is moved
 
 On one filesystem a move is a rename. Otherwise the file is copied to a temporary name, the copy's
 size is compared with the plan, the copy is renamed, and then the original is deleted.
@@ -17,11 +18,17 @@ from typing import Final
 from kip33.archive.segment_paths import PlannedFile, is_link
 from kip33.archive.sources import require_outside_brokers
 from kip33.errors import PlanError
-from kip33.retention.plan import PlannedPartition, RetentionPlan
+from kip33.retention.plan import (
+    PlannedPartition,
+    RetentionPlan,
+    with_plan_id,
+    write_plan,
+)
 from kip33.stores.files import opened, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, make_folder, move, remove_quietly, temporary_of
 
+KEPT_PLAN: Final = "plan.jsonl"
 _COPY_CHUNK_BYTES: Final = 1 << 20
 
 
@@ -40,6 +47,28 @@ def require_trash(plan: RetentionPlan, trash: Location) -> None:
         if place.contains(trash):
             raise PlanError(f"{trash.uri}: the trash is inside {what}, {place.uri}: give another")
     require_outside_brokers(trash, "the trash")
+
+
+def folder_in_trash(plan: RetentionPlan, trash: Location) -> Location:
+    """Return the plan's folder in a trash; `trash` may be that folder itself."""
+    return trash if trash.name == plan.plan_id else trash.child(plan.plan_id)
+
+
+def keep_plan(plan: RetentionPlan, folder: Location) -> None:
+    """Write the plan to its folder of the trash; a plan of an older version stays where it is.
+
+    Raises PublishError if that fails.
+    """
+    if with_plan_id(plan.basis, plan.partitions).plan_id == plan.plan_id:
+        write_plan(plan, folder.child(KEPT_PLAN))
+
+
+def has_plan(folder: Location) -> bool:
+    """Return whether a plan's folder of a trash has the plan; False if that cannot be seen."""
+    try:
+        return size_of(folder.child(KEPT_PLAN)) is not None
+    except OSError:
+        return False
 
 
 def place_in_trash(

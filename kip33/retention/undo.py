@@ -47,7 +47,14 @@ from kip33.retention.apply_segment import (
 from kip33.retention.broker_locks import locked
 from kip33.retention.make_plan import difference_of, linked_directory
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.retention.trash import keeps_times, move_file, place_in_trash, require_trash
+from kip33.retention.trash import (
+    KEPT_PLAN,
+    folder_in_trash,
+    keeps_times,
+    move_file,
+    place_in_trash,
+    require_trash,
+)
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -140,7 +147,7 @@ def undo_plan(
     LockedError or LocationError if the undo is refused; then nothing was changed.
     """
     require_trash(plan, trash)
-    folder, journal = trash.child(plan.plan_id), journal_place(plan)
+    folder, journal = folder_in_trash(plan, trash), journal_place(plan)
     stop = threading.Event()
     tell = one_at_a_time(on_record, stop)
     run = Run(plan, uuid.uuid4().hex[:12], frozenset(), clock, folder, dry_run, tell, stop)
@@ -157,7 +164,7 @@ def undo_plan(
     if not touched:
         raise PlanError(
             f"{journal.uri}: no apply of plan {plan.plan_id} moved a file, so there is nothing to "
-            "put back; give the plan that was applied"
+            f"put back; give the plan that was applied: the trash has it as <plan id>/{KEPT_PLAN}"
         )
     return Undone(plan.plan_id, run.run_id, dry_run, journal.uri, folder.uri, touched)
 

@@ -193,7 +193,7 @@ def test_a_plan_and_its_journal(expiring: ExpiringArchive) -> None:
             (f"{record['base_offset']:020d}", record["run_id"], record["outcome"] or "intent")
         )
     folders = {path.name for path in (expiring.folder / "trash" / plan.plan_id).iterdir()}
-    assert folders == {"segments", "indexes"}
+    assert folders == {"plan.jsonl", "segments", "indexes"}
 
 
 def test_a_plan_of_leftovers(built: ChangingArchive) -> None:

@@ -205,6 +205,27 @@ def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: 
     assert (twice["segments_put_back"], twice["segments_there_already"]) == (0, 10)
 
 
+def test_an_undo_finds_the_plan_in_the_trash(planned: dict[str, Any], command: Command) -> None:
+    """`retention --plan` has written another one under its name."""
+    before, folder = logs_of_sensors(), f"trash/{planned['plan_id']}"
+    again = ("retention", "mine/indexes/_catalog", "--policy", "policy.toml", "--now", NOW)
+    apply = ("retention", "apply", "plan.jsonl", "--trash")
+    applied = command(*apply, "trash")
+    continued, elsewhere = command(*apply, folder), command(*apply, "another")
+
+    assert command(*again, "--plan", "plan.jsonl", "--topic", "orders").exit_code == 0
+    wrong = command("retention", "undo", "plan.jsonl", "--trash", "trash")
+    undo = re.findall("undo +│ kip33 (.+?) +│", applied.stdout + continued.stdout)
+    undone = command(*shlex.split(undo[0]))
+
+    assert undo == [
+        f"retention undo {folder}/plan.jsonl --trash {one}" for one in ("trash", folder)
+    ]
+    assert (elsewhere.exit_code, re.findall("(?:undo|trash|freed) +│", elsewhere.stdout)) == (0, [])
+    assert (wrong.exit_code, "trash has it as <plan id>/plan.jsonl" in wrong.stderr) == (2, True)
+    assert (undone.exit_code, logs_of_sensors()) == (0, before)
+
+
 def test_what_does_not_come_back_is_named(planned: dict[str, Any], command: Command) -> None:
     command("retention", "apply", "plan.jsonl", "--trash", "trash")
     gone = next(Path("trash").rglob("broker-2/orders-0/*.log"))
@@ -214,7 +235,8 @@ def test_what_does_not_come_back_is_named(planned: dict[str, Any], command: Comm
     for options, exit_code in (((), 4), (("--fail-on", "not_put_back"), 3)):
         done = command(*undo, *options)
         assert done.exit_code == exit_code
-        assert f"{gone.name}: it is not in the trash: file://" in done.stdout
+        assert f"{gone.name}: it is not in the trash: file://" in done.stderr
+        assert gone.name not in done.stdout
     assert command(*undo[:-2]).exit_code == 2
 
 
