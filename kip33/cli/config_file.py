@@ -183,6 +183,10 @@ def _real_place(text: str) -> str:
     return str(Path(place.path).resolve()) if place.is_local else place.uri
 
 
+class ConfigNote(str):
+    """A note on an error: which place of the file it is about. Other notes are for programs."""
+
+
 @contextmanager
 def naming_config() -> Iterator[None]:
     """Add to an error which of the file's places it is about: a note, which `main` prints."""
@@ -190,7 +194,7 @@ def naming_config() -> Iterator[None]:
         yield
     except Exception as error:
         for note in _notes_on(str(error)):
-            error.add_note(note)
+            error.add_note(ConfigNote(note))
         raise
 
 

@@ -306,7 +306,10 @@ def _exit_code_of(error: Kip33Error) -> int:
 
 
 def _noted(error: Exception, text: str) -> str:
-    return "; ".join((text, *getattr(error, "__notes__", ())))
+    from kip33.cli.config_file import ConfigNote
+
+    notes = getattr(error, "__notes__", ())
+    return "; ".join((text, *(one for one in notes if isinstance(one, ConfigNote))))
 
 
 def _origin_of(error: click.BadParameter) -> str:
