@@ -69,6 +69,10 @@ class CommandWords(NamedTuple):
         with_file = self.policy[:2] if self.policy[:1] == ("--policy",) else ()
         return self.of_catalog("holes", *with_file)
 
+    def of_timestamps(self) -> str:
+        """Return the command that shows suspicious timestamps without a policy."""
+        return shlex.join(["kip33", "timestamps", self.catalog, "--snapshot", self.snapshot])
+
     def of_tiers(self) -> str:
         """Return the command that shows what is wrong between the tiers."""
         return shlex.join(["kip33", "catalog", self.catalog, self.remote or ""])
@@ -265,7 +269,7 @@ def _suspicions(sources: FindingSources) -> Iterator[ReportFinding]:
             text = f"{counted(found.segments, 'segment')} with {what}."
             examples = _below_source(found.log_uris(), sources)
             options = ("--ignore-future", "1h") if kind is Suspicion.FUTURE else ()
-            command = sources.words.of_retention(*options)
+            command = sources.words.of_retention(*options) or sources.words.of_timestamps()
             level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
             yield ReportFinding(level, found.segments, text, examples, command)
 
@@ -295,7 +299,7 @@ def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
         if found.segments:
             text = f"{counted(found.segments, what)} {why}."
             examples = _below_source(found.log_uris(), sources)
-            command = sources.words.of_retention()
+            command = sources.words.of_retention() or sources.words.of_catalog("segments")
             yield ReportFinding(FindingLevel.WARNING, found.segments, text, examples, command)
 
 

@@ -190,7 +190,10 @@ def _logs_of(
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
             logs += [_PlacedLog(offset, log) for log in named]
     if not logs:
-        raise LocationError(f"{', '.join(map(_shown, given)) or 'nothing'}: no segments found")
+        raise LocationError(
+            f"{', '.join(map(_shown, given)) or 'nothing'}: no segments found; give the directory "
+            "of a partition, or logs"
+        )
     logs.sort()
     for log, next_log in pairwise(logs):
         if log.base_offset == next_log.base_offset:
