@@ -12,6 +12,10 @@ pytestmark = pytest.mark.integration
 SIZES = """[...document.querySelectorAll('.tile, section, .line, .command')].filter(
   e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5).length"""
 
+ON_CARDS = """(numbers => [...document.querySelectorAll('.tile b, .tile span, .badge')].map(
+  e => [numbers(getComputedStyle(e).color), numbers(getComputedStyle(e.closest('.tile, section'))
+    .backgroundColor)]))(text => text.match(/\\d+/g).slice(0, 3).map(Number))"""
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> MadeReport:
@@ -48,10 +52,16 @@ def test_each_scheme_has_its_colours(browser: Chromium, page: Path) -> None:
         browser.open(page, width=1200, scheme=scheme)
         colours = "getComputedStyle(document.body).{}.match(/\\d+/g).slice(0, 3).map(Number)"
         text, ground = (browser.value_of(colours.format(n)) for n in ("color", "backgroundColor"))
-        bright, dim = sorted(map(_luminance, (text, ground)), reverse=True)
-        assert (bright + 0.05) / (dim + 0.05) > 7
+        assert _contrast(text, ground) > 7
         grounds.add(tuple(ground))
+        for one, ground in browser.value_of(ON_CARDS):
+            assert _contrast(one, ground) >= 4.5, (scheme, one)
     assert len(grounds) == 2
+
+
+def _contrast(*colours: list[int]) -> float:
+    bright, dim = sorted(map(_luminance, colours), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
 
 
 def _luminance(colour: list[int]) -> float:
