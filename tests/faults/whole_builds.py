@@ -15,7 +15,7 @@ from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
 from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
 
-PROGRESS_LINE = re.compile(r"^build: \w+ing\b.*(?: s|:\d\d(?: h)?)(?: left)?\n", re.MULTILINE)
+PROGRESS_LINE = re.compile(r"^\S+Z build: \w+ing\b.*(?: s|:\d\d(?: h)?)(?: left)?\n", re.MULTILINE)
 
 
 def first_night(folder: Path, partitions: int) -> Place:
