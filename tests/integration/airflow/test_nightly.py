@@ -187,7 +187,7 @@ def test_the_summaries_stay_where_xcom_has_them_from(clean: Night, blocked: Nigh
         for job in ("build", "verify", "audit"):
             assert result_of(night, f"{job}.json") == night.answer["returned"][f"{job}_summary"]
         audit = night.answer["returned"]["audit_summary"]
-        assert result_of(night, "audit/summary.json") == audit
+        assert result_of(night, "audit/summary.json") | {"run": audit["run"]} == audit
         [folder] = night.results.iterdir()
         assert pq.read_table(folder / "audit" / "segments").num_rows == audit["segments"]
 

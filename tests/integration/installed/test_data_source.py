@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 spark = builder.getOrCreate()
 print(spark.read.format("kafka-segments").option("topic", "orders").load(sys.argv[1]).count())
-spark.sql(f"CREATE TEMPORARY VIEW all USING `kafka-segments` OPTIONS (path '{sys.argv[1]}')")
+spark.sql(f"CREATE TEMPORARY VIEW all USING `kafka-segments` OPTIONS (path '{sys.argv[1]}', on_error 'skip')")
 print(spark.table("all").where("topic = 'orders'").count())
 """
 PIPELINE = """\
