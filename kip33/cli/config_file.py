@@ -25,7 +25,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.declared_options import ChoiceList, names_in
-from kip33.cli.main import COMMANDS, CONFIG_META, get_command
+from kip33.cli.main import COMMANDS, CONFIG_META, ConfigNote, get_command
 from kip33.cli.output import warn
 from kip33.rules.policies import nearest
 
@@ -181,10 +181,6 @@ def _real_place(text: str) -> str:
 
     place = Location.of(text)
     return str(Path(place.path).resolve()) if place.is_local else place.uri
-
-
-class ConfigNote(str):
-    """A note on an error: which place of the file it is about. Other notes are for programs."""
 
 
 @contextmanager

@@ -305,9 +305,11 @@ def _exit_code_of(error: Kip33Error) -> int:
     return error.exit_code
 
 
-def _noted(error: Exception, text: str) -> str:
-    from kip33.cli.config_file import ConfigNote
+class ConfigNote(str):
+    """A note on an error: which place of a file it is about. Other notes are for programs."""
 
+
+def _noted(error: Exception, text: str) -> str:
     notes = getattr(error, "__notes__", ())
     return "; ".join((text, *(one for one in notes if isinstance(one, ConfigNote))))
 

@@ -31,7 +31,8 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 spark = builder.getOrCreate()
 print(spark.read.format("kafka-segments").option("topic", "orders").load(sys.argv[1]).count())
-spark.sql(f"CREATE TEMPORARY VIEW all USING `kafka-segments` OPTIONS (path '{sys.argv[1]}', on_error 'skip')")
+options = f"path '{sys.argv[1]}', on_error 'skip'"
+spark.sql(f"CREATE TEMPORARY VIEW all USING `kafka-segments` OPTIONS ({options})")
 print(spark.table("all").where("topic = 'orders'").count())
 """
 PIPELINE = """\
