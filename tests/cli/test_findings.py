@@ -106,3 +106,24 @@ def test_missing_index_files_are_a_line_for_each_directory(own: Command) -> None
     again = own("verify", "mine", "--index-dir", "indexes")
     assert "sensors-1/00000000000000000400.timeindex" in again.stdout
     assert "no index files beside" not in again.stderr
+
+
+def test_a_hole_that_grows_is_new(own: Command) -> None:
+    for lost in (SENSORS[2], SENSORS[3]):
+        Path(lost).unlink()
+        own(*BUILD)
+        own(*BUILD, "--full")
+        assert own("status", CATALOG, "--fail-on", "new").exit_code == 0
+    Path(SENSORS[4]).unlink()
+    done = own(*BUILD, "--fail-on", "holes")
+    assert "holes: new: broker-1/sensors-0: offsets 400 to 999, 600 missing\n" in done.stderr
+    assert own("status", CATALOG, "--fail-on", "new").exit_code == 3
+
+
+def test_a_run_that_is_not_complete_leaves_the_metrics_of_the_last_success(own: Command) -> None:
+    assert own(*BUILD, "--metrics", "b.prom").exit_code == 0
+    before = Path("b.prom").read_bytes()
+    shutil.rmtree("indexes/broker-1")
+    Path("indexes/broker-1").touch()  # no directory can be made here
+    assert own(*BUILD, "--full", "--metrics", "b.prom").exit_code == 1
+    assert Path("b.prom").read_bytes() == before
