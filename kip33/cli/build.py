@@ -85,7 +85,7 @@ def build(request: BuildRequest, run: CommandRun) -> Output:
 
 
 def _findings(record: Row) -> dict[str, OutputFinding]:
-    """Return the findings; if they are told, the catalog says which segments have them."""
+    """Return the findings; the catalog is read only if their examples are shown."""
     counts: dict[str, int] = {**record["by_status"], UNWRITTEN: record["failed"]}
 
     @cache

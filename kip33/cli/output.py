@@ -94,7 +94,7 @@ class OutputFinding:
 
     count: int
     unit: str = "segment"
-    examples: Callable[[], Iterable[str]] = tuple  # is called if they are told
+    examples: Callable[[], Iterable[str]] = tuple  # called only if they are shown
     command: str = ""
     is_wrong: bool = True  # False of `ok` or `identical`, for which --fail-on may ask, too
 

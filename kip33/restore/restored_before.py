@@ -10,6 +10,7 @@ a broker wrote to it, or the source or the options are others.
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from kip33.errors import CorruptSegmentError, is_of_the_machine
 from kip33.formats.byte_sources import PIECE_BYTES, read_fully
@@ -25,7 +26,7 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened, read_whole, scanned
 from kip33.stores.locations import Location
 
-_MOST_BYTES = 1 << 31
+_MOST_BYTES: Final = 1 << 31  # of a small file or an index
 
 
 def with_those_there(plan: RestorePlan, job: StagingJob) -> RestorePlan:
