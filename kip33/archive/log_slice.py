@@ -1,0 +1,48 @@
+"""The part of a segment's file that is of its log.
+
+A file may have more than its log: both tiers of tiered storage keep the newest closed segments,
+a compaction that was interrupted leaves two segments with the same offsets, and records before the
+log start offset are deleted for readers. A slice says from which offset to which a file is read.
+Whoever opens one never sees a batch outside.
+"""
+
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from kip33.archive.log_window import Meter, opened_index
+from kip33.archive.segment_paths import beside
+from kip33.formats.batch import CODEC_MASK, BatchColumns
+from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.stores.locations import Location
+
+
+class LogSlice(NamedTuple):
+    """A log file, where its index files are, and which of its offsets are read."""
+
+    log: Location
+    time_index: Location | None = None  # of a catalog; None: beside the log
+    from_offset: int = 0  # smaller ones are of other segments
+    until_offset: int | None = None  # from here on other segments are the log; None: to its end
+
+    def inside(self, batches: BatchColumns) -> BatchColumns:
+        """Return the batches that have offsets of the slice, or may have.
+
+        A wrapper of v0 or v1 is kept at the end, because its header does not say where it begins.
+        """
+        is_inside = batches["last_offset"] >= self.from_offset
+        if self.until_offset is not None:
+            is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
+            is_inside &= (batches["base_offset"] < self.until_offset) | is_wrapper
+        found: BatchColumns = batches if is_inside.all() else batches[is_inside]
+        return found
+
+    @property
+    def time_indexes(self) -> list[Location]:
+        """Return where its time index may be: where the catalog says, and beside the log."""
+        beside_log = beside(self.log, "timeindex")
+        return list(dict.fromkeys((self.time_index or beside_log, beside_log)))
+
+    def offset_index(self, files: ExitStack, meter: Meter) -> IndexPages | None:
+        """Return its `.index`, open until `files` close; None without a readable one."""
+        places = [beside(place, "index") for place in self.time_indexes]
+        return opened_index(places, OFFSET_WIDTHS, files, meter)
