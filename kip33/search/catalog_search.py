@@ -62,8 +62,8 @@ def partition_rows(
     Of two tiers those that make up the logs.
     """
     partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
-    rows = source.log_rows if isinstance(source, Tiers) else source.rows
-    for row in rows(("topic", "partition", *COUNTED), set(topics)).to_pylist():
+    rows = source.log_rows(("topic", "partition", *COUNTED), set(topics))
+    for row in rows.to_pylist():
         if row["base_offset"] is not None:
             key = row["log_dir"], row["topic"], row["partition"]
             partitions.setdefault(key, []).append(row)
