@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
 from kip33.archive import common_options as common
-from kip33.archive.log_window import NO_END
 from kip33.catalog.tiers import CatalogSnapshot, Row, Tiers, extent_of
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
@@ -15,6 +14,7 @@ from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Option, Path, declared
 from kip33.rules.index_builder import TopicSettings
 from kip33.rules.offset_holes import Extent, OffsetSpan
+from kip33.rules.policies import MAX_INT64
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
@@ -337,8 +337,9 @@ class SourceSegment(NamedTuple):
 
     @property
     def cut_from(self) -> int:
-        """Return the offset from which on it is cut off; NO_END if it is not."""
-        return min(one for one in (self.cut_offset, self.until_offset, NO_END) if one is not None)
+        """Return the offset from which on it is cut off; MAX_INT64 if it is not."""
+        cuts = (self.cut_offset, self.until_offset, MAX_INT64)
+        return min(one for one in cuts if one is not None)
 
     @property
     def directory_name(self) -> str:

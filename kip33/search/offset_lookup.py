@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kip33.archive.log_slice import OpenSlice
 from kip33.archive.log_window import LogWindow, Meter, opened_index
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
@@ -91,28 +91,6 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
         except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
-
-
-def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
-    """Return whether a segment has a record of the log, or a control record, from an offset on.
-
-    Raises CorruptSegmentError if damage hides it, and the OSError of the store.
-    """
-    with segment.between(offset).opened(meter, check_crc=True) as log:
-        if any(log.window.has_record(header) for header in log.headers()):
-            return True
-        if log.window.damage:
-            raise CorruptSegmentError(log.window.damage)
-    return False
-
-
-def has_timestamp_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
-    """Return whether a batch that ends at or after an offset has a timestamp.
-
-    Damage ends the walk; OSError as the store does.
-    """
-    with segment.between(offset).opened(meter, check_crc=True) as log:
-        return any(header.max_timestamp >= 0 for header in log.headers())
 
 
 class WithoutTimestamp(NamedTuple):

@@ -12,8 +12,10 @@ and a note names what hid the record; otherwise the search continues.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import cache
 from typing import Final
 
+from kip33.archive.log_slice import OpenSlice
 from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import (
@@ -35,7 +37,6 @@ from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
-from kip33.search.offset_lookup import counts_from, has_timestamp_from
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, holes_of, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
 from kip33.search.tier_ends import (
@@ -119,8 +120,8 @@ class _PartitionSegments:
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
                 segments[place] = segment._replace(max_timestamp=None)
         self._index_only, self._meter = how.index_only, meter
-        self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
-        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
+        self._look_for_records = cache(self._looked_for_records)
+        self._look_for_timestamp = cache(self._looked_for_timestamp)
 
     def is_bare_before(self, place: int, pending: Pending) -> bool:
         """Return whether no earlier segment has a record at or after the log start offset.
@@ -139,19 +140,24 @@ class _PartitionSegments:
             return False
         if segment.base_offset >= self.start_offset and segment.until_offset is None:
             return True
-        if place not in self._counting:
-            self._counting[place] = self._looked_for_records(segment)
-        counts, note = self._counting[place]
+        counts, note = self._look_for_records(segment)
         pending.notes += [note] if note else []
         return counts
 
     def _looked_for_records(self, segment: SearchedSegment) -> tuple[bool, str | None]:
         """Return whether a segment may have such a record, and a note if that is unknown."""
         try:
-            return counts_from(segment, self.start_offset, self._meter), None
+            with self._walked(segment) as log:
+                counts, why = any(map(log.window.has_record, log.headers())), log.window.damage
+            if counts or not why:
+                return counts, None
         except (FileReadError, Kip33Error) as error:
-            unknown = "it may have the partition's first record"
-            return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
+            why = one_line(error)
+        unknown = "it may have the partition's first record"
+        return True, f"{segment.log_uri}: cannot be read: {why}; {unknown}"
+
+    def _walked(self, segment: SearchedSegment) -> AbstractContextManager[OpenSlice]:
+        return segment.between(self.start_offset).opened(self._meter, check_crc=True)
 
     def not_found(self) -> SearchResult:
         """Return the result of a search without a record: AFTER_END where a time is known.
@@ -175,13 +181,12 @@ class _PartitionSegments:
             return False
         if self._index_only or segment.base_offset >= self.start_offset:
             return True
-        if place not in self._timed:
-            self._timed[place] = self._looked_for_timestamp(segment)
-        return self._timed[place]
+        return self._look_for_timestamp(segment)
 
     def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
         try:
-            return has_timestamp_from(segment, self.start_offset, self._meter)
+            with self._walked(segment) as log:
+                return any(header.max_timestamp >= 0 for header in log.headers())
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
