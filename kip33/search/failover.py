@@ -40,11 +40,9 @@ from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
+    best_replica,
     doubt_of,
     log_end,
-    most_complete,
-    of_newest_topic,
-    replicas_of,
 )
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
@@ -332,6 +330,4 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
 
 
 def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
-    newest = of_newest_topic(rows.get((topic, partition), []))
-    log_dir = most_complete(newest)
-    return replicas_of(newest)[log_dir] if log_dir is not None else []
+    return best_replica(rows.get((topic, partition), []))[1]

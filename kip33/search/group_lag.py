@@ -20,12 +20,10 @@ from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
+    best_replica,
     doubt_of,
     log_end,
-    most_complete,
-    of_newest_topic,
     older_topic_note,
-    replicas_of,
 )
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
@@ -133,19 +131,14 @@ def _lag(
     now_ms: int,
     meter: Meter,
 ) -> GroupLag:
-    of_topic = of_newest_topic(rows)
-    replicas, log_dir, older = (
-        replicas_of(of_topic),
-        most_complete(of_topic),
-        older_topic_note(rows),
-    )
+    log_dir, segments = best_replica(rows)
+    older = older_topic_note(rows)
     group, topic, partition, offset = committed
     lag = GroupLag(
         group, log_dir, topic, partition, offset, LagResult.NO_SUCH_PARTITION, note=older
     )
     if log_dir is None:
         return lag
-    segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
     losses = zip(segments, losses_of(segments, offset), strict=True)

@@ -157,6 +157,13 @@ def _segment(row: Mapping[str, Any]) -> SearchedSegment:
     return SearchedSegment(**{name: row[name] for name in fields})
 
 
+def best_replica(rows: Iterable[Mapping[str, Any]]) -> tuple[str | None, list[SearchedSegment]]:
+    """Return the log directory to search of the newest topic, and its segments; None without."""
+    newest = of_newest_topic(rows)
+    log_dir = most_complete(newest)
+    return log_dir, [] if log_dir is None else replicas_of(newest)[log_dir]
+
+
 def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
     """Return the segments of one partition that share offsets with an earlier one.
 
