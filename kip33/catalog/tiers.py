@@ -42,6 +42,9 @@ from kip33.stores.locations import Location
 LOG_DIRECTORIES: Final = "kafka"
 """The layout of brokers' log directories, the local tier; all others are of a remote tier."""
 
+Topics: TypeAlias = Collection[str | None] | None
+"""Which topics are read: None all, None among them those of which no name is known."""
+
 TopicIds: TypeAlias = Mapping[str, Collection[str]]
 """The known ids of each topic, by its name."""
 
@@ -83,22 +86,16 @@ class CatalogSnapshot(NamedTuple):
         """Return the topics, by name; CatalogError if a part is damaged."""
         return topics_of(self.catalog, self.snapshot)
 
-    def rows(
-        self, columns: Sequence[str], topics: Collection[str | None] | None = None
-    ) -> pa.Table:
+    def rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """Return the rows of some topics, None: of all; CatalogError if a part is damaged."""
         none = PARTS.empty_table().select(list(columns))
         return pa.concat_tables([none, *self.pieces(columns, topics)])
 
-    def pieces(
-        self, columns: Sequence[str], topics: Collection[str | None] | None = None
-    ) -> Iterator[pa.Table]:
+    def pieces(self, columns: Sequence[str], topics: Topics = None) -> Iterator[pa.Table]:
         """Yield what `rows` returns, one row group at a time."""
         return self.catalog.read_pieces(self.snapshot, list(columns), topics)
 
-    def log_rows(
-        self, columns: Sequence[str], topics: Collection[str | None] | None = None
-    ) -> pa.Table:
+    def log_rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """Return the rows as `Tiers.log_rows` does: no segment has what ADDED tells."""
         return _of_no_tier(self.rows(columns, topics))
 
@@ -152,18 +149,14 @@ class Tiers:
         """Return the topics of both tiers, by name; CatalogError if a part is damaged."""
         return sorted({*self.local.topics(), *self.remote.topics()})
 
-    def rows(
-        self, columns: Sequence[str], topics: Collection[str | None] | None = None
-    ) -> pa.Table:
+    def rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """Return the rows of both tiers as `united` does.
 
         CatalogError if a topic id has two names, or a part is damaged.
         """
         return united(*self._read(columns, topics)).select([*columns, *ADDED])
 
-    def _read(
-        self, columns: Sequence[str], topics: Collection[str | None] | None
-    ) -> tuple[pa.Table, pa.Table]:
+    def _read(self, columns: Sequence[str], topics: Topics) -> tuple[pa.Table, pa.Table]:
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
         remote, others = of_same_topics(self, local, remote)
@@ -189,9 +182,7 @@ class Tiers:
         for first in range(0, max(1, len(asked)), at_once):
             yield self.rows(columns, asked[first : first + at_once])
 
-    def log_rows(
-        self, columns: Sequence[str], topics: Collection[str | None] | None = None
-    ) -> pa.Table:
+    def log_rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """Return the rows whose segments make up the logs: each record of both tiers once.
 
         Those of `rows`, without copies and without segments outside the log. Of a segment with
