@@ -82,7 +82,7 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
 
     def counted(*arguments: Any) -> Iterator[Any]:
         for part in parts_of(*arguments):
-            spans[part.span is not None] += 1
+            spans[part.segments[0].span is not None] += 1
             yield part
 
     monkeypatch.setattr(parallel_reading, "_parts_of", counted)
