@@ -105,14 +105,16 @@ class RecordRequest(NamedTuple):
         wanted: npt.NDArray[np.bool_] = ~(is_out & is_v2)
         return wanted
 
-    def ends_in(self, batches: BatchColumns) -> bool:
-        """Return whether no batch after these has an offset that is wanted."""
+    def ends_in(self, batches: BatchColumns) -> int | None:
+        """Return how many of these are read, if no batch after them has an offset that is wanted.
+
+        The offsets of a wrapper of v0 or v1 may be inside.
+        """
         if self.limits.last_offset == _HIGHEST:  # a damaged batch may claim it
-            return False
+            return None
         is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-        if is_wrapper.any():  # their offsets may be inside
-            return False
-        return bool((batches["last_offset"] >= self.limits.last_offset).any())
+        is_end = ~is_wrapper & (batches["last_offset"] >= self.limits.last_offset)
+        return int(is_end.argmax()) + 1 if is_end.any() else None
 
 
 def _ends_before(segment: ReadSegment, offset: int) -> bool:

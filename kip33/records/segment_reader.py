@@ -176,9 +176,9 @@ class SegmentReader:
             start = None
             if (yield from self._is_over_in(windows, segment, stop)) or not windows.damage:
                 return
-            if windows.only_zeros_follow and segment.is_whole_before_zeros(self.next_offset):
-                return
             next_offset = begin_offset if windows.next_offset is None else windows.next_offset
+            if windows.only_zeros_follow and segment.is_whole_before_zeros(next_offset or 0):
+                return
             why = CorruptSegmentError(f"{segment.log.uri}: {windows.damage}", windows.position)
             found = None
             if windows.has_wrong_crc and self._faults.on_error != OnError.FAIL:
@@ -204,10 +204,11 @@ class SegmentReader:
                     held, is_last = held._replace(batches=held.batches[:count]), True
                 else:
                     stop = None
-            held = held._replace(batches=segment.slice.inside(held.batches))
-            if len(held.batches):
-                yield from self._of_batches(segment, held)
-            if is_last or self._request.ends_in(held.batches) or self.is_over:
+            batches = segment.slice.inside(held.batches)
+            end = self._request.ends_in(batches)
+            if len(batches):
+                yield from self._of_batches(segment, held._replace(batches=batches[:end]))
+            if is_last or end is not None or self.is_over:
                 return True
         return False
 
