@@ -18,7 +18,7 @@ from kip33.records.columns import UNDECIDED
 from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, RecordChoice
-from kip33.records.record_numbers import NUMBER
+from kip33.records.record_numbers import HOW_MANY
 from kip33.records.record_request import MOST_PROBLEMS, LogsRead, problem_lines
 from kip33.stores.progress import OnProgress, Phase, Progress
 
@@ -145,7 +145,7 @@ class RecordCount:
 
 def _found_in(per_ms: int, batch: pa.RecordBatch) -> Iterator[_Found]:
     """Yield the numbers of records by period; a batch has rows of one topic."""
-    counts = batch.column(NUMBER).to_numpy()
+    counts = batch.column(HOW_MANY).to_numpy()
     undecided = 0
     if UNDECIDED in batch.schema.names:
         undecided = int(counts[batch.column(UNDECIDED).is_valid().to_numpy(False)].sum())

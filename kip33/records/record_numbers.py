@@ -25,12 +25,12 @@ from kip33.records.columns import RECORDS, UNDECIDED, of_segment
 from kip33.records.partitions import ReadSegment
 from kip33.records.record_table import RecordRows
 
-NUMBER: Final = "number"
-_NUMBER_FIELD: "pa.Field[Any]" = pa.field(NUMBER, pa.int64(), nullable=False)
+HOW_MANY: Final = "records"
+_NUMBER_FIELD: "pa.Field[Any]" = pa.field(HOW_MANY, pa.int64(), nullable=False)
 NUMBERS: Final = pa.schema(
     [*(RECORDS.field(name) for name in ("topic", "timestamp", UNDECIDED)), _NUMBER_FIELD]
 )
-"""A row: so many records of a topic have a timestamp."""
+"""A row: how many records of a topic have a timestamp."""
 
 _LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
 
@@ -41,7 +41,7 @@ class NumberRows:
     def __init__(self, schema: pa.Schema, max_batch_bytes: int) -> None:
         """Fill columns of `schema`, some of NUMBERS with the last one."""
         self._schema, self._limits = schema, RecordLimits()
-        of_records = [field for field in schema if field.name != NUMBER]
+        of_records = [field for field in schema if field.name != HOW_MANY]
         self._records = RecordRows(pa.schema(of_records), max_batch_bytes)
 
     def use(self, limits: RecordLimits) -> None:
@@ -83,7 +83,7 @@ class NumberRows:
         columns: dict[str, Any] = {
             "timestamp": pa.array(times, mask=times == NO_TIMESTAMP),
             UNDECIDED: pa.array([undecided] * len(batches), pa.string()),
-            NUMBER: pa.array(batches["records_count"].astype(np.int64)),
+            HOW_MANY: pa.array(batches["records_count"].astype(np.int64)),
         }
         arrays = [
             columns[field.name].cast(field.type)

@@ -40,7 +40,7 @@ def spans_of(segment: ReadSegment, request: RecordRequest, span_bytes: int) -> l
 
 
 def _spans(segment: ReadSegment, request: RecordRequest, span_bytes: int) -> Iterator[ReadSegment]:
-    """Yield the spans; none without entries that batches bear out."""
+    """Yield the spans; none without entries that batches confirm."""
     limits = request.inside(segment.slice).limits
     with ExitStack() as files:
         read_into, size_bytes = files.enter_context(opened(segment.log))
