@@ -6,12 +6,20 @@ log start offset are deleted for readers. A slice says from which offset to whic
 Whoever opens one never sees a batch outside.
 """
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from kip33.archive.log_window import Meter, opened_index
+from kip33.archive.log_window import (
+    NO_END,
+    LogWindow,
+    Meter,
+    checked_position,
+    opened_index,
+    opened_window,
+)
 from kip33.archive.segment_paths import beside
-from kip33.formats.batch import CODEC_MASK, BatchColumns
+from kip33.formats.batch import CODEC_MASK, BatchColumns, BatchHeader
 from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
 from kip33.stores.locations import Location
 
@@ -23,6 +31,8 @@ class LogSlice(NamedTuple):
     time_index: Location | None = None  # of a catalog; None: beside the log
     from_offset: int = 0  # smaller ones are of other segments
     until_offset: int | None = None  # from here on other segments are the log; None: to its end
+    base_offset: int = 0  # of the segment
+    valid_bytes: int | None = None  # None: not known
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that have offsets of the slice, or may have, of a log in order."""
@@ -54,3 +64,35 @@ class LogSlice(NamedTuple):
         """Return its `.index`, open until `files` close; None without a readable one."""
         places = [beside(place, "index") for place in self.time_indexes]
         return opened_index(places, OFFSET_WIDTHS, files, meter)
+
+    @contextmanager
+    def opened(self, meter: Meter, *, check_crc: bool = False) -> Iterator["OpenSlice"]:
+        """Open the log, and its `.index` on demand; raises the OSError of the store.
+
+        With `check_crc` a batch that does not match its CRC is treated as damage.
+        """
+        with ExitStack() as files:
+            between = self.from_offset, NO_END if self.until_offset is None else self.until_offset
+            what = self.log, self.valid_bytes, files, meter
+            window = opened_window(*what, check_crc=check_crc, between=between)
+            yield OpenSlice(self, window, files, meter)
+
+
+class OpenSlice(NamedTuple):
+    """An open log, of which only the batches of the slice are read."""
+
+    of: LogSlice
+    window: LogWindow
+    files: ExitStack
+    meter: Meter
+
+    def headers(self) -> Iterator[BatchHeader]:
+        """Yield the headers of the batches; `window.damage` says why the walk ended early."""
+        yield from self.window.headers(self.position_for(self.of.from_offset))
+
+    def position_for(self, offset: int) -> int:
+        """Return a position at or before an offset where a walk can begin: an index point, or 0."""
+        if offset <= self.of.base_offset:
+            return 0
+        index = self.of.offset_index(self.files, self.meter)
+        return checked_position(self.window, index, base_offset=self.of.base_offset, offset=offset)

@@ -16,6 +16,7 @@ from kip33.formats.batch import (
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
     decode_header,
+    has_any_offset,
 )
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.index_pages import IndexPages, last_point
@@ -35,6 +36,7 @@ from kip33.stores.locations import Location
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
 REMOTE_BYTES: Final = 1 << 22  # for stores where a request costs more than a megabyte
+NO_END: Final = 2**63  # after all offsets
 
 
 class Meter:
@@ -73,10 +75,11 @@ class Damage(str):
 
 
 class LogWindow:
-    """The batches of one open log; `kip33.formats.records` reads a batch from it as from a file.
+    """The batches of an open log, or of a slice of it: those with offsets from one up to another.
 
-    Windows grow from FIRST_BYTES to `most_bytes` during a walk. The part of a batch after its
-    window is read only if its records are needed.
+    `kip33.formats.records` reads a batch from it as from a file. Windows grow from FIRST_BYTES to
+    `most_bytes` during a walk. The part of a batch after its window is read only if its records are
+    needed.
     """
 
     def __init__(
@@ -87,12 +90,14 @@ class LogWindow:
         most_bytes: int = LOCAL_BYTES,
         check_crc: bool = False,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        between: tuple[int, int] = (0, NO_END),
     ) -> None:
-        """Take an open log and read only the bytes up to `end`.
+        """Take an open log and read only the bytes up to `end`, and the offsets `between` two.
 
         With `check_crc` a header is returned only if its batch matches the CRC.
         """
         self.end = end
+        self.from_offset, self._until_offset = between
         self.damage: str | None = None
         self.max_batch_bytes = max_batch_bytes
         self._crc = BatchCrc() if check_crc else None
@@ -108,6 +113,21 @@ class LogWindow:
         self._grown_bytes = FIRST_BYTES
 
     def headers(self, position: int) -> Iterator[BatchHeader]:
+        """Yield the headers that `walk` yields, but only of batches in the slice, or that may be.
+
+        A wrapper of v0 or v1 is kept at the end, because its header does not say where it begins.
+        """
+        for header in self.walk(position):
+            is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK
+            if header.base_offset >= self._until_offset and not is_wrapper:
+                return
+            has_any = has_any_offset(header)
+            if has_any or header.last_offset >= self.from_offset:
+                yield header
+            if header.last_offset >= self._until_offset - 1 and not has_any:
+                return
+
+    def walk(self, position: int) -> Iterator[BatchHeader]:
         """Yield the headers from `position`, where a batch begins, up to the end or to damage.
 
         `kip33.formats.walk` says whether a batch is complete. If the walk ends before the end,
@@ -141,7 +161,20 @@ class LogWindow:
     def records(
         self, header: BatchHeader, max_record_bytes: int = MAX_RECORD_BYTES
     ) -> Iterator[Record]:
-        """Return the records of a batch without keys and values; iteration raises their errors."""
+        """Yield the records of a batch that are in the slice, without keys and values.
+
+        Iteration raises the errors of the records.
+        """
+        for record in self.every_record(header, max_record_bytes):
+            if record.offset >= self._until_offset:
+                return
+            if record.offset >= self.from_offset:
+                yield record
+
+    def every_record(
+        self, header: BatchHeader, max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> Iterator[Record]:
+        """Return the records of a batch as `records` does, those outside the slice, too."""
         self.seek(header.position)
         return iterate_records(
             self,
@@ -151,18 +184,19 @@ class LogWindow:
             max_record_bytes=max_record_bytes,
         )
 
-    def has_record_from(self, header: BatchHeader, offset: int) -> bool:
-        """Return whether a batch has a record at or after an offset; raises the records' errors.
+    def has_record(self, header: BatchHeader) -> bool:
+        """Return whether a batch of the slice has a record in it; raises the records' errors.
 
-        A batch that ends after the offset may have none: compaction may have removed the record.
+        A batch that ends after an offset may have none there: compaction may have removed it.
         """
-        if not header.records_count or header.last_offset < offset:
+        if not header.records_count:
             return False
         if header.magic < 2 and not header.attributes & CODEC_MASK:
             return True
-        if header.magic >= 2 and header.base_offset >= offset:
+        is_from = header.magic >= 2 and header.base_offset >= self.from_offset
+        if is_from and header.last_offset < self._until_offset:
             return True
-        return any(record.offset >= offset for record in self.records(header))
+        return any(True for _ in self.records(header))
 
     def _peek(self, position: int, count: int) -> bytes:
         at = position - self._start
@@ -201,6 +235,7 @@ def opened_window(
     meter: Meter,
     *,
     check_crc: bool = False,
+    between: tuple[int, int] = (0, NO_END),
 ) -> LogWindow:
     """Return a window on the valid bytes of a log, open until `files` close; OSError."""
     read_into, size_bytes = files.enter_context(opened(log))
@@ -210,6 +245,7 @@ def opened_window(
         most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
         check_crc=check_crc,
         max_batch_bytes=meter.max_batch_bytes,
+        between=between,
     )
     if valid_bytes is not None and size_bytes < valid_bytes:
         window.damage = f"{size_bytes} bytes found, the catalog says {valid_bytes}"
@@ -244,7 +280,7 @@ def checked_position(
     if not 0 < position < window.end:
         return 0
     damage = window.damage
-    first = next(window.headers(position), None)
+    first = next(window.walk(position), None)
     window.damage = damage  # not of the log: the index gave a wrong position
     return position if first and base_offset <= first.base_offset <= offset else 0
 

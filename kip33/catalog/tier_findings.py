@@ -47,6 +47,7 @@ from kip33.rules.offset_holes import (
 )
 from kip33.rules.policies import Policies
 from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
+from kip33.rules.tiers import NO_NEXT, next_bases
 
 OF_FINDINGS: Final = (*OF_HOLES, "size_bytes")
 """The columns of rows that are compared; `Tiers.rows` adds others."""
@@ -321,24 +322,18 @@ def _damage(segments: _Segments) -> Iterator[_Finding]:
     """Yield segments of which records are lost; of the newest local one that is not known."""
     order = np.flatnonzero(segments.is_of_log)
     replicas, bases = segments.replicas[order], segments.base_offsets[order]
-    nexts = np.full(len(order), UNKNOWN_END)
-    changes = (np.diff(replicas, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
-    groups = np.flatnonzero(changes)  # those that begin at one offset have the same next one
-    following = np.append(groups[1:], len(order))[np.cumsum(changes) - 1]
-    is_inner = following < len(order)
-    is_inner[is_inner] = replicas[following[is_inner]] == replicas[is_inner]
-    nexts[is_inner] = bases[following[is_inner]]
+    nexts = next_bases(replicas, bases)
     ends = segments.ends[order]
     has_part = segments.is_truncated[order] & (ends != UNKNOWN_END)
     lost_from = np.where(has_part, ends, bases)
-    lost_to = np.where(nexts == UNKNOWN_END, lost_from + 1, nexts)
+    lost_to = np.where(nexts == NO_NEXT, lost_from + 1, nexts)
     is_lost = segments.is_damaged[order] & (lost_from < lost_to)
-    is_lost &= segments.is_remote[order] | (nexts != UNKNOWN_END)
+    is_lost &= segments.is_remote[order] | (nexts != NO_NEXT)
     at = np.flatnonzero(is_lost)
     asked = Ranges(replicas[at], lost_from[at], lost_to[at])
     at = at[~is_covered(asked, segments.ranges(segments.is_sound))]
     for place in at.tolist():
-        last = None if nexts[place] == UNKNOWN_END else int(nexts[place]) - 1
+        last = None if nexts[place] == NO_NEXT else int(nexts[place]) - 1
         yield _Finding(TierFinding.DAMAGE, (int(order[place]),), int(lost_from[place]), last)
 
 

@@ -32,7 +32,7 @@ from kip33.formats.partition_metadata import (
     EpochStart,
     parse_epoch_checkpoint,
 )
-from kip33.rules.offset_holes import UNKNOWN_END, Int64s
+from kip33.rules.offset_holes import UNKNOWN_END, Extent, Int64s
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
 from kip33.stores.concurrently import map_in_order
@@ -60,8 +60,12 @@ OF_UNION: Final = (
 IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
 OUTSIDE_FROM, UNTIL, UNSURE_FROM = "outside_from", "until_offset", "unsure_from"
 LATEST_EPOCH = "latest_epoch"
-ADDED: Final = (IS_REMOTE, IS_COPY, IS_DIFFERENT, OUTSIDE_FROM, UNTIL, UNSURE_FROM, LATEST_EPOCH)
+_FLAGS, _OFFSETS = (IS_REMOTE, IS_COPY, IS_DIFFERENT), (OUTSIDE_FROM, UNTIL, UNSURE_FROM)
+ADDED: Final = (*_FLAGS, *_OFFSETS, LATEST_EPOCH)
 """The columns that `united` adds: see `rules.tiers.PutTogether`, and the latest leader epoch."""
+
+Row: TypeAlias = Mapping[str, Any]
+"""A row by the names of its columns."""
 
 
 class CatalogSnapshot(NamedTuple):
@@ -91,6 +95,12 @@ class CatalogSnapshot(NamedTuple):
     ) -> Iterator[pa.Table]:
         """Yield what `rows` returns, one row group at a time."""
         return self.catalog.read_pieces(self.snapshot, list(columns), topics)
+
+    def log_rows(
+        self, columns: Sequence[str], topics: Collection[str | None] | None = None
+    ) -> pa.Table:
+        """Return the rows as `Tiers.log_rows` does: no segment has what ADDED tells."""
+        return _of_no_tier(self.rows(columns, topics))
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,11 @@ class Tiers:
 
         CatalogError if a topic id has two names, or a part is damaged.
         """
+        return united(*self._read(columns, topics)).select([*columns, *ADDED])
+
+    def _read(
+        self, columns: Sequence[str], topics: Collection[str | None] | None
+    ) -> tuple[pa.Table, pa.Table]:
         needed = [*dict.fromkeys((*columns, *OF_UNION))]
         local, remote = (tier.rows(needed, topics) for tier in self)
         remote, others = of_same_topics(self, local, remote)
@@ -156,7 +171,7 @@ class Tiers:
             if line not in self._told:
                 self._told.add(line)
                 self.warn(line)
-        return united(local, remote).select([*columns, *ADDED])
+        return local, remote
 
     def tables(
         self, columns: Sequence[str], topics: Collection[str] | None = None
@@ -181,11 +196,39 @@ class Tiers:
 
         Those of `rows`, without copies and without segments outside the log. Of a segment with
         UNTIL only the offsets before it are read. One that IS_DIFFERENT stays: which records are
-        right is not known.
+        right is not known. Rows without a place in a partition are last: of directories that could
+        not be listed, the remote ones for each replica of the partition.
         """
-        rows = self.rows([*dict.fromkeys((*columns, "base_offset"))], topics)
+        local, remote = self._read(columns, topics)
+        rows = united(local, remote)
         rows = rows.filter(pc.invert(pc.or_(rows[IS_COPY], is_outside(rows))))
-        return rows.select([*columns, *ADDED])
+        unplaced = local.filter(_HAS_NO_PLACE).to_pylist()
+        for row in remote.filter(_HAS_NO_PLACE).to_pylist():
+            is_same = [pc.equal(rows[name], row[name]) for name in ("topic", "partition")]
+            log_dirs = rows.filter(pc.and_(*is_same))["log_dir"].unique().to_pylist()
+            unplaced += [row | {"log_dir": one} for one in log_dirs or [row["log_dir"]]]
+        others = _of_no_tier(pa.Table.from_pylist(unplaced, local.schema))
+        return pa.concat_tables([rows, others]).select([*columns, *ADDED])
+
+
+def extent_of(row: Row) -> Extent:
+    """Return how much of a log a row has, of one catalog or of two tiers, to compare replicas.
+
+    Of two tiers it is in offsets, because bytes depend on which tier has how much of the log.
+    An unverified log counts with its size. What is not of the log, or a copy, has nothing.
+    """
+    status, base_offset, last_offset = row["status"], row["base_offset"], row["last_offset"]
+    is_lost = status in (SegmentStatus.INVALID, *NOT_READ)
+    if row.get(IS_REMOTE) is None:
+        size = row["size_bytes" if status == SegmentStatus.UNVERIFIED else "valid_bytes"]
+        return Extent(0 if is_lost else size or 0, last_offset)
+    ends = [base_offset if last_offset is None else last_offset + 1, row[UNTIL]]
+    end = min(one for one in ends if one is not None)
+    lost_from = row[OUTSIDE_FROM]
+    if row[IS_COPY] or (lost_from is not None and lost_from <= base_offset):
+        return Extent()
+    epoch = -1 if row[LATEST_EPOCH] is None else row[LATEST_EPOCH]
+    return Extent(0 if is_lost else end - base_offset, max(base_offset, end - 1), epoch)
 
 
 class OtherTopic(NamedTuple):
@@ -292,11 +335,11 @@ def united(local: pa.Table, remote: pa.Table) -> pa.Table:
     )
     found = put_together(segments, lambda asked: dict(_checkpoints(rows, segments, asked)))
     flags = (is_remote, found.is_copy, found.is_different)
-    for name, flag in zip((IS_REMOTE, IS_COPY, IS_DIFFERENT), flags, strict=True):
+    for name, flag in zip(_FLAGS, flags, strict=True):
         rows = rows.append_column(name, pa.array(flag))
     found.unsure_from[pc.is_in(rows["status"], pa.array(_UNREAD)).to_numpy()] = UNKNOWN_END
     offsets = (found.outside_from, found.until_offsets, found.unsure_from)
-    for name, column in zip((OUTSIDE_FROM, UNTIL, UNSURE_FROM), offsets, strict=True):
+    for name, column in zip(_OFFSETS, offsets, strict=True):
         rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))
     latest = segments.epochs.latest()
     return rows.append_column(LATEST_EPOCH, pa.array(latest, mask=latest == UNKNOWN_FIGURE))
@@ -357,10 +400,24 @@ def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
     return ()
 
 
+_HAS_NO_PLACE: Final = (
+    pc.field("topic").is_null()
+    | pc.field("partition").is_null()
+    | pc.field("base_offset").is_null()
+)
+
+
 def _placed(rows: pa.Table) -> pa.Table:
     """Return the rows of segments: those whose place in a partition is known."""
-    is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
-    return rows.filter(pc.and_(is_placed, pc.is_valid(rows["partition"])))
+    return rows.filter(~_HAS_NO_PLACE)
+
+
+def _of_no_tier(rows: pa.Table) -> pa.Table:
+    """Return rows with the columns ADDED, all of them null."""
+    kinds = {name: pa.bool_() for name in _FLAGS}
+    for name in ADDED:
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, kinds.get(name, pa.int64())))
+    return rows
 
 
 def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:

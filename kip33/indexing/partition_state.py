@@ -16,6 +16,7 @@ verification has no producers. The open transactions at a segment's start are kn
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from kip33.archive.log_slice import LogSlice
 from kip33.archive.segment_paths import beside, is_tiered
 from kip33.errors import CorruptSegmentError, CorruptSnapshotError, FileReadError
 from kip33.formats.partition_metadata import EpochStart
@@ -90,16 +91,19 @@ class PartitionState(NamedTuple):
         segment goes on. A damaged log ends before the damage, as in Kafka's recovery. FileReadError
         is passed on, and so is CorruptSegmentError for a file that shrinks while it is read.
         """
-        seen, epochs = SeenProducers(), self.epochs
+        seen, epochs, of_log = (
+            SeenProducers(),
+            self.epochs,
+            LogSlice(log, until_offset=until_offset),
+        )
         with scanned(log) as (read_into, size, view_at):
             if size_bytes is not None:
                 size, view_at = size_bytes, None
             scan = BatchScan(read_into, size, check_crc=False, view_at=view_at)
             for batches in scan:
-                if until_offset is not None:
-                    batches = batches[batches["base_offset"] < until_offset]
-                    if not len(batches):
-                        break
+                batches = of_log.inside(batches)
+                if not len(batches):
+                    break
                 seen.append(batches[batches["last_offset"] >= self.snapshot_offset])
                 epochs = leader_epochs_of(batches, epochs)
             damage = scan.damage or scan.load_failure

@@ -26,10 +26,11 @@ from kip33.formats.partition_metadata import (
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_state import PartitionState
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
-from kip33.restore.restore_source import PartitionPlan, holes_between, overlaps_between
+from kip33.restore.restore_source import PartitionPlan, missing_between, overlaps_between
 from kip33.restore.restored_segment import SegmentFacts
 from kip33.restore.source_logs import beyond_end, nothing_left
 from kip33.rules.leader_epochs import EpochFall, with_later_epochs
+from kip33.rules.offset_holes import OffsetSpan
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
 
@@ -94,16 +95,16 @@ def finish_partition(
     With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
     """
     notes = [segment.note for segment in facts if segment.note]
-    ends = [_extent(*one) for one in zip(plan.segments, facts, strict=True)]
-    holes = list(holes_between(ends))
+    spans = [_span(*one) for one in zip(plan.segments, facts, strict=True)]
+    holes = list(missing_between(spans))
     problem = next((segment.problem for segment in facts if segment.problem), None)
     if problem is None and not request.allow_holes:
         problem = next((text for text, is_certain in holes if is_certain), None)
-    problem = problem or next(overlaps_between(ends), None)
+    problem = problem or next(overlaps_between(spans), None)
     valid_bytes = (segment.source_valid_bytes for segment in facts)
     nothing = nothing_left(zip(plan.segments, valid_bytes, strict=True))
     problem = problem or (nothing and "; ".join([nothing, *notes]))
-    problem = problem or beyond_end(plan, max(end for _, end, _ in ends))
+    problem = problem or beyond_end(plan, max(span.end for span in spans))
     problem = problem or _epoch_problem(plan, facts, request)
     if problem is not None:
         return FinishedPartition(plan, facts, problem)
@@ -145,12 +146,11 @@ def finish_partition(
     return FinishedPartition(plan, facts, None, files, start, tuple(notes))
 
 
-def _extent(segment: SourceSegment, facts: SegmentFacts) -> tuple[int, int, int | None]:
-    """Return the base offset, the end and the records of a segment; no hole is inside of a log."""
-    end = facts.end_offset
-    if segment.part and segment.part.next_base_offset is not None:
-        end = max(end, segment.part.next_base_offset)
-    return facts.base_offset, end, facts.record_count
+def _span(segment: SourceSegment, facts: SegmentFacts) -> OffsetSpan:
+    """Return the offsets of a segment; no hole is inside of a log."""
+    following = segment.part.next_base_offset if segment.part else None
+    end = facts.end_offset if following is None else max(facts.end_offset, following)
+    return OffsetSpan(facts.base_offset, end, facts.record_count)
 
 
 def _epoch_problem(

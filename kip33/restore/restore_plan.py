@@ -481,16 +481,7 @@ def _not_behind_untimed(
     segments: tuple[SourceSegment, ...], start: int | None
 ) -> tuple[int | None, str | None]:
     """Return the start, or the first record without a timestamp before it: it may be later."""
-    rows = [
-        SearchedSegment(
-            *(one.log.uri, one.base_offset),
-            size_bytes=one.size_bytes,
-            max_timestamp=one.max_timestamp,
-            until_offset=one.until_offset,
-            status=SegmentStatus.UNVERIFIED if one.max_timestamp is None else SegmentStatus.OK,
-        )
-        for one in segments
-    ]
+    rows = [_searched(one) for one in segments]
     untimed = first_without_timestamp(rows, start, Meter(DEFAULT_MAX_BATCH_BYTES))
     if untimed.note:
         raise _UnreadableError(untimed.note)
@@ -503,6 +494,16 @@ def _not_behind_untimed(
     )
 
 
+def _searched(one: SourceSegment) -> SearchedSegment:
+    return SearchedSegment(
+        *(one.log.uri, one.base_offset),
+        size_bytes=one.size_bytes,
+        max_timestamp=one.max_timestamp,
+        until_offset=one.until_offset,
+        status=SegmentStatus.UNVERIFIED if one.max_timestamp is None else SegmentStatus.OK,
+    )
+
+
 def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | None:
     """Return the offset of the first record at or after a time, None without one.
 
@@ -512,17 +513,15 @@ def _first_offset(segments: tuple[SourceSegment, ...], time_ms: int) -> int | No
     for segment in segments:
         if segment.max_timestamp is not None and segment.max_timestamp < time_ms:
             continue
-        row = SearchedSegment(segment.log.uri, segment.base_offset)
-        meter = Meter(DEFAULT_MAX_BATCH_BYTES)
+        row = _searched(segment)
+        of_log, meter = row.between(segment.base_offset), Meter(DEFAULT_MAX_BATCH_BYTES)
         try:
-            with opened_search(
-                row, meter, start_offset=segment.base_offset, check_crc=True
-            ) as search:
+            with opened_search(row, of_log, meter, check_crc=True) as search:
                 hit = search.find(time_ms)
                 damage = search.log.damage
         except (FileReadError, Kip33Error) as error:
             raise _UnreadableError(f"{segment.log.uri}: {one_line(error)}") from error
-        if hit and (segment.until_offset is None or hit.offset < segment.until_offset):
+        if hit:
             if hit.exactness == Exactness.BATCH:
                 raise _RangeError(f"{segment.log.uri}: {hit.note}")
             return hit.offset

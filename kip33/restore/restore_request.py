@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
 from kip33.archive import common_options as common
-from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.catalog.tiers import CatalogSnapshot, Row, Tiers, extent_of
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Option, Path, declared
 from kip33.rules.index_builder import TopicSettings
+from kip33.rules.offset_holes import Extent, OffsetSpan
+from kip33.rules.policies import MAX_INT64
+from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
 
@@ -265,7 +268,7 @@ class LogPart(NamedTuple):
 
 
 class SourceSegment(NamedTuple):
-    """One segment to restore, as the source was listed."""
+    """One segment of the source; of a listing the columns from `status` on are not known."""
 
     log: Location
     topic: str
@@ -273,15 +276,70 @@ class SourceSegment(NamedTuple):
     base_offset: int
     size_bytes: int
     last_modified_ms: int | None
+    log_dir: str | None
+    topic_id: str | None
+    error: str | None
+    extent: Extent
+    status: str
+    valid_bytes: int | None = None
+    last_offset: int | None = None
+    record_count: int | None = None
+    max_timestamp: int | None = None  # -1: no batch has one
+    batches_crc32: int | None = None  # 0: it has no batch
+    until_offset: int | None = None  # from there on another segment has the log's records
+    unsure_from: int | None = None  # of two tiers, like the next two: see `catalog.tiers`
+    is_different: bool | None = None
+    is_remote: bool | None = None
     is_last: bool = False  # of those that are restored of the partition
     cut_offset: int | None = None  # it is cut there, as Kafka truncates
-    until_offset: int | None = None  # from there on another segment has the log's records
-    max_timestamp: int | None = None  # of a catalog; None: not known
-    is_remote: bool = False  # of two tiers
     next_base_offset: int | None = None  # of the partition's next segment; None: it is the last
-    end: LogEnd | None = None  # of a catalog; None: not known
     part: LogPart | None = None  # None: the whole log
-    is_split: bool = False  # a catalog shows that Kafka splits its log
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Return the segment of a row, with its `log`, whose place in a partition is known."""
+        extent = extent_of(row)
+        if extent.last_offset is None:
+            extent = extent._replace(last_offset=row["base_offset"])
+        known = {name: row[name] for name in cls._fields if name in row}
+        if row["size_bytes"] is None:
+            error = row["error"] or "its size is not known"
+            known |= {"size_bytes": 0, "status": SegmentStatus.UNREADABLE, "error": error}
+        return cls(extent=extent, **known)
+
+    @property
+    def span(self) -> OffsetSpan:
+        """Return what is read of it; it ends where it begins if its end is not known."""
+        row = self.base_offset, self.last_offset, self.until_offset, self.record_count
+        return OffsetSpan.of(*row, is_empty=True)
+
+    @property
+    def is_split(self) -> bool:
+        """Return whether a catalog shows that Kafka splits its log."""
+        return self.status == SegmentStatus.INVALID and self.last_offset is not None
+
+    @property
+    def end(self) -> LogEnd | None:
+        """Return how its log ends; None if no build has read it, or Kafka splits it."""
+        if self.is_split or self.part or self.valid_bytes is None:
+            return None
+        is_damaged = self.status == SegmentStatus.TRUNCATED
+        return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, self.span.end, self.error)
+
+    @property
+    def problem(self) -> str | None:
+        """Return why it cannot be restored wherever it is in its partition, as far as is known."""
+        if self.is_split:
+            return None
+        if self.status in (SegmentStatus.INVALID, *NOT_READ):
+            return self.error or self.status
+        return self.error if self.status == SegmentStatus.UNVERIFIED else None
+
+    @property
+    def cut_from(self) -> int:
+        """Return the offset from which on it is cut off; MAX_INT64 if it is not."""
+        cuts = (self.cut_offset, self.until_offset, MAX_INT64)
+        return min(one for one in cuts if one is not None)
 
     @property
     def directory_name(self) -> str:

@@ -433,13 +433,12 @@ class RestoredSegment:
         another segment goes on, both would have some of its records, or none.
         """
         segment = self._segment
-        cuts = [one for one in (segment.cut_offset, segment.until_offset) if one is not None]
-        reached = [*np.flatnonzero(batches["last_offset"] >= min(cuts))] if cuts else []
-        if not reached:
+        reached = np.flatnonzero(batches["last_offset"] >= segment.cut_from)
+        if not len(reached):
             return
         batch = batches[reached[0]]
         self._cut_at = int(batch["position"])
-        if segment.until_offset == min(cuts) > batch["base_offset"]:
+        if segment.until_offset == segment.cut_from > batch["base_offset"]:
             self._split_batch = (
                 f"{segment.log.uri}: the batch of offsets {batch['base_offset']} to "
                 f"{batch['last_offset']} goes beyond offset {segment.until_offset}, where the next "

@@ -138,8 +138,7 @@ def with_split_logs(request: RestoreRequest, plan: PartitionPlan) -> PartitionPl
 
 def _parts_of(segment: SourceSegment, parts: Sequence[SplitPart]) -> list[SourceSegment]:
     """Return the segments that a log is split into, before an offset where it is cut."""
-    cuts = [one for one in (segment.cut_offset, segment.until_offset) if one is not None]
-    kept = [one for one in parts if not cuts or one.base_offset < min(cuts)]
+    kept = [one for one in parts if one.base_offset < segment.cut_from]
     following = [one.base_offset for one in parts[1:]]
     log_bytes = parts[-1].stop if parts else 0
     return [

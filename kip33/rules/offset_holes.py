@@ -134,6 +134,56 @@ def holes_of_one(
         yield after, first, end, KINDS[kind]
 
 
+class OffsetSpan(NamedTuple):
+    """What is read of a segment: offsets, and the least number of records that they have."""
+
+    base_offset: int
+    end: int  # exclusive; UNKNOWN_END
+    records: int | None  # None: not known
+    is_damaged: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        base_offset: int,
+        last_offset: int | None,
+        until_offset: int | None,
+        record_count: int | None,
+        *,
+        is_empty: bool,
+        is_damaged: bool = False,
+    ) -> Self:
+        """Return the span of a row up to an offset; `is_empty`: without a last offset, too.
+
+        >>> OffsetSpan.of(0, 9, 8, 10, is_empty=False)
+        OffsetSpan(base_offset=0, end=8, records=8, is_damaged=False)
+        """
+        if last_offset is None:
+            return cls(base_offset, base_offset if is_empty else UNKNOWN_END, None, is_damaged)
+        end = last_offset + 1
+        until = end if until_offset is None else min(end, until_offset)
+        records = None if record_count is None else record_count - (end - until)
+        return cls(base_offset, until, records, is_damaged)
+
+
+def holes_between(spans: Sequence[OffsetSpan]) -> Iterator[tuple[int, int, int, HoleKind]]:
+    """Yield the holes of one replica alone: number of the segment before, offset, end, kind.
+
+    Fewer records than offsets are left by compaction: then records may never have been there.
+
+    >>> [(after, first, end, kind)] = holes_between([OffsetSpan(0, 10, 10), OffsetSpan(20, 30, 10)])
+    >>> after, first, end, kind.value
+    (0, 10, 20, 'certain')
+    """
+    bases, ends = (np.array([span[at] for span in spans], np.int64) for at in (0, 1))
+    damaged = np.array([span.is_damaged for span in spans], bool)
+    sparse = [one.records is not None and one.records < one.end - one.base_offset for one in spans]
+    zeros = np.zeros(len(spans), np.int64)
+    found = find_holes(SegmentEnds(zeros, zeros, bases, ends, damaged, np.array(sparse, bool)))
+    for after, _, first, end, kind in zip(*(column.tolist() for column in found), strict=True):
+        yield after, first, end, KINDS[kind]
+
+
 def _largest_so_far(groups: Int64s, ends: Int64s) -> Int64s:
     """Return for each row the largest end up to it, of its replica or another number."""
     return running_max(ends, np.flatnonzero(np.diff(groups, prepend=-1)))

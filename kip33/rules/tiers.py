@@ -26,7 +26,7 @@ from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask
 from kip33.rules.retention import running_max
 
 UNKNOWN_FIGURE: Final = -(2**63)
-_NO_END: Final = 2**63 - 1
+NO_NEXT: Final = 2**63 - 1
 Epochs: TypeAlias = tuple[EpochStart, ...]
 _LOCAL, _REMOTE, _CUT, _DAMAGED = range(4)  # in the order in which they are read
 
@@ -135,9 +135,9 @@ def put_together(
 def _ends(segments: TierSegments) -> Int64s:
     """Return the ends; a damaged segment ends at the latest where the next one begins."""
     bases = segments.base_offsets
-    next_bases = _next_bases(segments.partitions, bases)
-    next_bases = np.where(next_bases == _NO_END, bases, next_bases)
-    return np.where(_has_end(segments), segments.ends, np.where(segments.is_cut, bases, next_bases))
+    nexts = next_bases(segments.partitions, bases)
+    nexts = np.where(nexts == NO_NEXT, bases, nexts)
+    return np.where(_has_end(segments), segments.ends, np.where(segments.is_cut, bases, nexts))
 
 
 def _has_end(segments: TierSegments) -> Mask:
@@ -146,12 +146,15 @@ def _has_end(segments: TierSegments) -> Mask:
     return found
 
 
-def _next_bases(partitions: Int64s, bases: Int64s) -> Int64s:
-    """Return for each segment where the next one of its partition begins; _NO_END without one."""
+def next_bases(partitions: Int64s, bases: Int64s) -> Int64s:
+    """Return for each segment where the next one of its partition begins; NO_NEXT without one.
+
+    Those that begin at one offset have the same next one.
+    """
     changes = (np.diff(partitions, prepend=-1) != 0) | (np.diff(bases, prepend=-1) != 0)
     begins = np.flatnonzero(changes)  # of those that begin at one offset
     is_inner = np.diff(partitions[begins]) == 0
-    nexts = np.append(np.where(is_inner, bases[begins[1:]], _NO_END), _NO_END)[: len(begins)]
+    nexts = np.append(np.where(is_inner, bases[begins[1:]], NO_NEXT), NO_NEXT)[: len(begins)]
     return np.repeat(nexts, np.diff(begins, append=len(bases)))
 
 
@@ -195,7 +198,7 @@ def _has_new_leader(segments: TierSegments, order: Int64s) -> Mask:
 
 def _local_ends(segments: TierSegments, ends: Int64s) -> Int64s:
     """Return for each segment where its partition's local log ends; beyond all without one."""
-    found = np.full(segments.partitions.max(initial=-1) + 1, _NO_END)
+    found = np.full(segments.partitions.max(initial=-1) + 1, NO_NEXT)
     here = ~segments.is_remote
     found[segments.partitions[here]] = -1
     np.maximum.at(found, segments.partitions[here], ends[here])
@@ -342,7 +345,7 @@ def _mark_unsure(
     tells[partitions[local]] = has_epochs[local]  # of the last one
     tells[[number for number, epochs in checkpoints.items() if epochs]] = True
     at = np.flatnonzero(segments.is_remote & ~found.is_copy & ~found.is_different)
-    ends = np.where(has_end[at], segments.ends[at], _next_bases(partitions[at], bases[at]))
+    ends = np.where(has_end[at], segments.ends[at], next_bases(partitions[at], bases[at]))
     until = found.until_offsets[at]
     ends = np.where(until == UNKNOWN_END, ends, np.minimum(ends, until))
     is_unsure = (ends > local_ends[at]) & (ends > bases[at])

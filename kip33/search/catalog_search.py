@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
+from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
 from kip33.search.answers import SearchOptions
@@ -29,7 +30,7 @@ from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
 QUESTIONS_AT_ONCE: Final = 500  # of one partition, in one row of the work
 COUNTED: Final = (
-    *("log_dir", "log_uri", "base_offset", "last_offset", "valid_bytes"),
+    *("log_uri", "base_offset", "last_offset", "valid_bytes"),
     *("record_count", "status", "max_timestamp"),
 )
 
@@ -61,22 +62,22 @@ def partition_rows(
 
     Of two tiers those that make up the logs.
     """
-    partitions: dict[ReplicaKey, list[dict[str, Any]]] = {}
-    rows = source.log_rows if isinstance(source, Tiers) else source.rows
-    for row in rows(("topic", "partition", *COUNTED), set(topics)).to_pylist():
-        if row["base_offset"] is not None:
-            key = row["log_dir"], row["topic"], row["partition"]
-            partitions.setdefault(key, []).append(row)
-    return partitions
+    rows = source.log_rows((*PARTITION, *COUNTED), set(topics))
+    return _grouped(rows, PARTITION)
 
 
 def by_partition(rows: "pa.Table") -> dict[PartitionKey, list[dict[str, Any]]]:
     """Return the rows of segments by topic and partition, all replicas together."""
-    partitions: dict[PartitionKey, list[dict[str, Any]]] = {}
+    return _grouped(rows, PARTITION[1:])
+
+
+def _grouped(rows: "pa.Table", names: Sequence[str]) -> dict[Any, list[dict[str, Any]]]:
+    """Return the rows of segments by the values of some columns."""
+    found: dict[Any, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         if row["base_offset"] is not None:
-            partitions.setdefault((row["topic"], row["partition"]), []).append(row)
-    return partitions
+            found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
 
 
 def partitions_of(

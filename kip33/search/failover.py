@@ -40,13 +40,11 @@ from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
+    doubt_of,
     log_end,
     most_complete,
     of_newest_topic,
-    overlap_note,
-    overlapping,
     replicas_of,
-    two_directories_note,
 )
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
@@ -151,7 +149,7 @@ def _last_read(first: Rows, committed: GroupOffset, buffer_ms: int, most: int) -
     segments = _segments(first, committed.topic, committed.partition)
     located = record_before(segments, committed.offset, Meter(most))
     last = None if located.record is None else located.record.offset
-    doubt = _doubt_of(segments, last)
+    doubt = doubt_of(segments, last)
     located = located._replace(
         note=joined_notes(located.note, doubt), passed_over=located.passed_over or bool(doubt)
     )
@@ -258,7 +256,7 @@ def _point(
     elif offset is None and not answer.passed_over and is_there:
         offset, end_note = log_end(segments)
         note = joined_notes(note, "no record there is late enough: resume at the end", end_note)
-    doubt = joined_notes(_doubt_of(segments, offset), untimed.note)
+    doubt = joined_notes(doubt_of(segments, offset), untimed.note)
     is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
     if offset is not None and is_sure:
@@ -280,12 +278,6 @@ def _point(
         guarantee,
         joined_notes(note, answer.note, doubt),
     )
-
-
-def _doubt_of(segments: list[SearchedSegment], offset: int | None) -> str | None:
-    """Return why an answer depends on which of two logs or segments is read, else None."""
-    about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
-    return joined_notes(about_offset, two_directories_note(segments))
 
 
 def _first_record(
@@ -340,6 +332,6 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
 
 
 def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
-    replicas = replicas_of(of_newest_topic(rows.get((topic, partition), [])))
-    log_dir = most_complete(replicas)
-    return replicas[log_dir] if log_dir is not None else []
+    newest = of_newest_topic(rows.get((topic, partition), []))
+    log_dir = most_complete(newest)
+    return replicas_of(newest)[log_dir] if log_dir is not None else []

@@ -1,6 +1,6 @@
 """The lag of groups in records and in time: committed offsets compared with an archive."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypedDict
@@ -20,16 +20,14 @@ from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
+    doubt_of,
     log_end,
     most_complete,
     of_newest_topic,
     older_topic_note,
-    overlap_note,
-    overlapping,
     replicas_of,
-    two_directories_note,
 )
-from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of, next_bases_of
+from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 
@@ -135,8 +133,12 @@ def _lag(
     now_ms: int,
     meter: Meter,
 ) -> GroupLag:
-    replicas = replicas_of(of_newest_topic(rows))
-    log_dir, older = most_complete(replicas), older_topic_note(rows)
+    of_topic = of_newest_topic(rows)
+    replicas, log_dir, older = (
+        replicas_of(of_topic),
+        most_complete(of_topic),
+        older_topic_note(rows),
+    )
     group, topic, partition, offset = committed
     lag = GroupLag(
         group, log_dir, topic, partition, offset, LagResult.NO_SUCH_PARTITION, note=older
@@ -146,11 +148,9 @@ def _lag(
     segments = replicas[log_dir]
     start, end, note = segments[0].base_offset, *log_end(segments)
     is_known = note is None
-    hidden = list(_hidden_from(segments, offset))
-    note = joined_notes(
-        *(note, overlap_note(offset, overlapping(segments))),
-        *(two_directories_note(segments), older),
-    )
+    losses = zip(segments, losses_of(segments, offset), strict=True)
+    hidden = [f"{one.log_uri}: {loss}, skipped" for one, loss in losses if loss]
+    note = joined_notes(note, doubt_of(segments, offset), older)
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     believed = any(segment.status == SegmentStatus.UNVERIFIED for segment in segments)
@@ -186,14 +186,6 @@ def _lag(
     if timestamp < 0 or newest < 0:
         return lag._replace(timestamp=timestamp if timestamp >= 0 else None)
     return lag._replace(timestamp=timestamp, lag_ms=max(0, newest - timestamp))
-
-
-def _hidden_from(segments: Sequence[SearchedSegment], offset: int) -> Iterator[str]:
-    """Yield a note for each segment that hides records at or after an offset."""
-    next_bases = next_bases_of(segments)
-    for segment, loss, next_base in zip(segments, losses_of(segments), next_bases, strict=True):
-        if loss and (next_base is None or next_base > offset):
-            yield f"{segment.log_uri}: {loss}, skipped"
 
 
 def _expires_at(

@@ -6,38 +6,30 @@ against its CRC before its header is used.
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kip33.archive.log_window import (
-    LogWindow,
-    Meter,
-    checked_position,
-    opened_index,
-    opened_window,
-)
-from kip33.archive.segment_paths import beside
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
+from kip33.archive.log_slice import OpenSlice
+from kip33.archive.log_window import LogWindow, Meter, opened_index
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
     CONTROL,
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
-    has_any_offset,
 )
-from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.formats.index_pages import TIME_WIDTHS
 from kip33.formats.names import TIME_INDEX_FILE
-from kip33.formats.records import Record, iterate_records
-from kip33.rules.policies import MAX_INT64
+from kip33.formats.records import Record
 from kip33.rules.search import may_lack_timestamps
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import joined_notes
-from kip33.search.searched_segment import SearchedSegment, losses_of, next_bases_of
+from kip33.search.searched_segment import SearchedSegment, losses_of
 from kip33.stores.files import one_line
-from kip33.stores.locations import Location
 
 _UINT32: Final = 2**32 - 1
 _WALKED_BYTES: Final = 1 << 20  # a log up to here is read for what the catalog does not tell
@@ -57,24 +49,21 @@ class FoundRecord(NamedTuple):
 def record_from(segments: Sequence[SearchedSegment], offset: int, meter: Meter) -> FoundRecord:
     """Return the first record at or after an offset; `segments` of one partition, in order."""
     notes: list[str] = []
-    losses = losses_of(segments)
-    next_bases = next_bases_of(segments)
-    for segment, loss, next_base in zip(segments, losses, next_bases, strict=True):
-        is_lost = loss is not None and (next_base is None or next_base > offset)
+    for segment, loss in zip(segments, losses_of(segments, offset), strict=True):
+        lost = [f"{segment.log_uri}: {loss}, skipped"] if loss else []
         last_offset = segment.last_offset  # 0: perhaps a wrapper without known offsets
         is_earlier = last_offset is not None and 0 < last_offset < offset
         if segment.is_bare or segment.doubt or is_earlier:
-            notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
+            notes += lost
             continue
         try:
-            with _opened(segment, meter) as log:
-                for header in log.window.headers(log.position_for(offset)):
-                    if header.last_offset >= offset or has_any_offset(header):
-                        for record in _records(log.window, header):
-                            if record.offset >= offset:
-                                return _located(record, notes)
-                notes += log.damage(segment)
-            notes += [f"{segment.log_uri}: {loss}, skipped"] if is_lost else []
+            with segment.between(offset).opened(meter, check_crc=True) as log:
+                for header in log.headers():
+                    if _may_have_records(header):
+                        for record in log.window.records(header):
+                            return _located(record, notes)
+                notes += _damage(segment, log)
+            notes += lost
         except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
@@ -91,46 +80,17 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
         if segment.doubt:
             continue
         try:
-            with _opened(segment, meter) as log:
+            with segment.between(0, offset).opened(meter, check_crc=True) as log:
                 for position in sorted({log.position_for(offset - 1), 0}, reverse=True):
-                    record = _last_before(log.window, position, offset)
+                    record = _last_from(log.window, position)
                     if record:
                         if record.offset < offset - 1:
-                            notes += log.damage(segment)
+                            notes += _damage(segment, log)
                         return _located(record, notes)
-                notes += log.damage(segment)
+                notes += _damage(segment, log)
         except (FileReadError, Kip33Error) as error:
             notes.append(f"{segment.log_uri}: cannot be read: {one_line(error)}")
     return _located(None, notes)
-
-
-def counts_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
-    """Return whether a segment has a record, or control record, at or after an offset.
-
-    Those that the local tier has, too, do not count.
-    Raises CorruptSegmentError if damage hides it, and the OSError of the store.
-    """
-    with _opened(segment, meter) as log:
-        for header in log.window.headers(log.position_for(offset)):
-            if segment.until_offset is not None and header.last_offset >= segment.until_offset:
-                return False
-            if log.window.has_record_from(header, offset):
-                return True
-        if log.window.damage:
-            raise CorruptSegmentError(log.window.damage)
-    return False
-
-
-def has_timestamp_from(segment: SearchedSegment, offset: int, meter: Meter) -> bool:
-    """Return whether a batch that ends at or after an offset has a timestamp.
-
-    Damage ends the walk; OSError as the store does.
-    """
-    with _opened(segment, meter) as log:
-        return any(
-            header.max_timestamp >= 0 and header.last_offset >= offset
-            for header in log.window.headers(log.position_for(offset))
-        )
 
 
 class WithoutTimestamp(NamedTuple):
@@ -183,21 +143,20 @@ def _first_untimed(
 
     None if it is not before an offset. `is_tail_enough`: begin after the largest timestamp.
     """
-    end = min((one for one in (before, segment.until_offset) if one is not None), default=MAX_INT64)
     next_offset = segment.base_offset
     if is_tail_enough:
         next_offset = max(next_offset, _after_largest_timestamp(segment, meter))
-        last = segment.last_offset
-        if next_offset >= end or (last is not None and next_offset > last):
+        if segment.last_offset is not None and next_offset > segment.last_offset:
             return None
-    with _opened(segment, meter) as log:
-        for header in log.window.headers(log.position_for(next_offset)):
+    of_log = segment.between(next_offset, before)
+    if of_log.until_offset is not None and next_offset >= of_log.until_offset:
+        return None
+    with of_log.opened(meter, check_crc=True) as log:
+        for header in log.headers():
             if header.last_offset < next_offset:
                 continue
             is_wrapper = header.magic < 2 and header.attributes & CODEC_MASK
             first = next_offset if is_wrapper else header.base_offset
-            if first >= end:
-                break
             if header.max_timestamp == NO_TIMESTAMP and _may_have_records(header):
                 return first
             next_offset = max(next_offset, header.last_offset + 1)
@@ -211,9 +170,8 @@ def _after_largest_timestamp(segment: SearchedSegment, meter: Meter) -> int:
     """
     if segment.offset_of_max_timestamp is not None:
         return segment.offset_of_max_timestamp + 1
-    named = [Location.of(segment.index_uri)] if segment.index_uri else []
-    beside_log = beside(Location.of(segment.log_uri), "timeindex")
-    places = [one for one in (*named, beside_log) if one.name.endswith(TIME_INDEX_FILE)]
+    places = segment.between().time_indexes
+    places = [one for one in places if one.name.endswith(TIME_INDEX_FILE)]
     with ExitStack() as files:
         times = opened_index(places, TIME_WIDTHS, files, meter)
         if times is None or not len(times) or segment.has_file_time:
@@ -226,82 +184,31 @@ def _located(record: Record | None, notes: list[str]) -> FoundRecord:
     return FoundRecord(record, "; ".join(notes) or None, bool(notes))
 
 
-def _last_before(window: LogWindow, position: int, offset: int) -> Record | None:
-    """Return the last record before an offset, from the batches at or after `position`.
+def _damage(segment: SearchedSegment, log: OpenSlice) -> list[str]:
+    """Return notes on the damage that ended a walk before the log's end."""
+    damage = log.window.damage
+    return [f"{segment.log_uri}: {damage}; the rest was not read"] if damage else []
 
-    Only the positions of batches that may contain it are kept, and only those after the last batch
-    that certainly contains a record before the offset.
+
+def _last_from(window: LogWindow, position: int) -> Record | None:
+    """Return the last record of a slice, from the batches at or after `position`.
+
+    Only positions are kept, in 4 bytes each; of a batch that certainly has a record, none before.
     """
     places = array("I" if window.end <= _UINT32 else "Q")
     for header in window.headers(position):
-        if _surely_before(header, offset):
+        if header.magic < 2 and not header.attributes & CODEC_MASK:  # it is such a record
             del places[:]
         if _may_have_records(header):
             places.append(header.position)
-        if header.last_offset >= offset - 1 and not has_any_offset(header):
-            break
     for place in reversed(places):
         window.expect(RECORD_BATCH_OVERHEAD)  # one header is enough for a walk backwards
-        last: Record | None = None
-        for again in islice(window.headers(place), 1):
-            for record in _records(window, again):
-                if record.offset < offset:
-                    last = record
-        if last:
-            return last
+        for header in islice(window.headers(place), 1):
+            if last := deque(window.records(header), 1):
+                return last[0]
     return None
 
 
 def _may_have_records(header: BatchHeader) -> bool:
     is_control = header.magic >= 2 and header.attributes & CONTROL
     return header.records_count != 0 and not is_control
-
-
-def _surely_before(header: BatchHeader, offset: int) -> bool:
-    """Return whether the header alone proves a record before the offset: a plain v0, v1 message."""
-    is_plain = header.magic < 2 and not header.attributes & CODEC_MASK
-    return is_plain and header.last_offset < offset
-
-
-def _records(window: LogWindow, header: BatchHeader) -> Iterator[Record]:
-    """Yield a batch's records without keys and values; a control batch yields no records."""
-    if header.magic >= 2 and header.attributes & CONTROL:
-        return
-    window.seek(header.position)
-    yield from iterate_records(
-        window,
-        position=header.position,
-        skip_key_value=True,
-        max_batch_bytes=window.max_batch_bytes,
-    )
-
-
-class _LogAndIndex(NamedTuple):
-    """An open log and its `.index`, if any."""
-
-    window: LogWindow
-    base_offset: int
-    offsets: IndexPages | None
-
-    def damage(self, segment: SearchedSegment) -> list[str]:
-        """Return notes on the damage that ended a walk before the log's end."""
-        damage = self.window.damage
-        return [f"{segment.log_uri}: {damage}; the rest was not read"] if damage else []
-
-    def position_for(self, offset: int) -> int:
-        """Return a position at or before an offset where a walk can begin: an index point, or 0."""
-        return checked_position(
-            self.window, self.offsets, base_offset=self.base_offset, offset=offset
-        )
-
-
-@contextmanager
-def _opened(segment: SearchedSegment, meter: Meter) -> Iterator[_LogAndIndex]:
-    """Open a log, and the `.index` beside the catalog's `.timeindex`, else beside the log."""
-    log = Location.of(segment.log_uri)
-    places = [Location.of(segment.index_uri)] if segment.index_uri else []
-    with ExitStack() as files:
-        window = opened_window(log, segment.valid_bytes, files, meter, check_crc=True)
-        named = [beside(place, "index") for place in (*places, log)]
-        index = opened_index(named, OFFSET_WIDTHS, files, meter)
-        yield _LogAndIndex(window, segment.base_offset, index)

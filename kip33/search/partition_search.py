@@ -12,8 +12,10 @@ and a note names what hid the record; otherwise the search continues.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import cache
 from typing import Final
 
+from kip33.archive.log_slice import OpenSlice
 from kip33.archive.log_window import Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.rules.search import (
@@ -27,7 +29,6 @@ from kip33.rules.search import (
     Exactness,
     SearchResult,
     choice_for_max,
-    kafkas_choice,
     largest_of,
     require_target,
     trap,
@@ -36,16 +37,15 @@ from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
-from kip33.search.offset_lookup import counts_from, has_timestamp_from
-from kip33.search.searched_segment import (
-    MAX_BELIEVED,
-    SearchedSegment,
-    earliest_local,
-    holes_of,
-    latest_tiered,
-    losses_of,
-)
+from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, holes_of, losses_of
 from kip33.search.segment_search import LATER_THAN_ALL_MS, SegmentSearch, opened_search
+from kip33.search.tier_ends import (
+    brokers_choice,
+    earliest_local,
+    end_of_empty_active,
+    latest_tiered,
+    maxima_of_broker,
+)
 from kip33.stores.files import one_line
 
 _PASSED_OVER: Final = "skipped: a record there could be earlier"
@@ -107,16 +107,9 @@ class _PartitionSegments:
         """Take segments in ascending order of their base offsets."""
         self.ordered = segments
         self.start_offset = max(segments[0].base_offset, log_start_offset or 0)
-        next_bases = [*(s.base_offset for s in segments[1:]), LATER_THAN_ALL_MS]
-        self.losses, self.holes = (
-            [
-                None if next_base <= self.start_offset else what
-                for what, next_base in zip(found, next_bases, strict=True)
-            ]
-            for found in (losses_of(segments), holes_of(segments))
-        )
+        self.losses = losses_of(segments, self.start_offset)
+        self.holes = holes_of(segments, self.start_offset)
         self.maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
-        self.first_local = next((n for n, s in enumerate(segments) if not s.is_remote), None)
         # The log of an unverified segment may go on after the last entry of its index, and the
         # index may have lost its last entries. So such a log is searched, unless only the indexes
         # are asked, or a broker's answer: then a note says so.
@@ -127,12 +120,8 @@ class _PartitionSegments:
             if segment.status == SegmentStatus.UNVERIFIED and (is_last or not is_believed):
                 segments[place] = segment._replace(max_timestamp=None)
         self._index_only, self._meter = how.index_only, meter
-        self._timed: dict[int, bool] = {}  # by place: see _has_timestamp
-        self._counting: dict[int, tuple[bool, str | None]] = {}  # by place: see _counts
-
-    def is_below_start(self, segment: SearchedSegment) -> bool:
-        """Return whether all records of a segment are before the log start offset."""
-        return segment.last_offset is not None and segment.last_offset < self.start_offset
+        self._look_for_records = cache(self._looked_for_records)
+        self._look_for_timestamp = cache(self._looked_for_timestamp)
 
     def is_bare_before(self, place: int, pending: Pending) -> bool:
         """Return whether no earlier segment has a record at or after the log start offset.
@@ -147,23 +136,28 @@ class _PartitionSegments:
         segment = self.ordered[place]
         if self.losses[place]:
             return True
-        if segment.is_bare or segment.record_count == 0 or self.is_below_start(segment):
+        if segment.is_bare or segment.record_count == 0 or segment.ends_before(self.start_offset):
             return False
         if segment.base_offset >= self.start_offset and segment.until_offset is None:
             return True
-        if place not in self._counting:
-            self._counting[place] = self._looked_for_records(segment)
-        counts, note = self._counting[place]
+        counts, note = self._look_for_records(segment)
         pending.notes += [note] if note else []
         return counts
 
     def _looked_for_records(self, segment: SearchedSegment) -> tuple[bool, str | None]:
         """Return whether a segment may have such a record, and a note if that is unknown."""
         try:
-            return counts_from(segment, self.start_offset, self._meter), None
+            with self._walked(segment) as log:
+                counts, why = any(map(log.window.has_record, log.headers())), log.window.damage
+            if counts or not why:
+                return counts, None
         except (FileReadError, Kip33Error) as error:
-            unknown = "it may have the partition's first record"
-            return True, f"{segment.log_uri}: cannot be read: {one_line(error)}; {unknown}"
+            why = one_line(error)
+        unknown = "it may have the partition's first record"
+        return True, f"{segment.log_uri}: cannot be read: {why}; {unknown}"
+
+    def _walked(self, segment: SearchedSegment) -> AbstractContextManager[OpenSlice]:
+        return segment.between(self.start_offset).opened(self._meter, check_crc=True)
 
     def not_found(self) -> SearchResult:
         """Return the result of a search without a record: AFTER_END where a time is known.
@@ -178,7 +172,7 @@ class _PartitionSegments:
         return result_without_record(self.maxima)
 
     def _may_count(self, segment: SearchedSegment) -> bool:
-        return not (segment.doubt or segment.is_bare or self.is_below_start(segment))
+        return not (segment.doubt or segment.is_bare or segment.ends_before(self.start_offset))
 
     def _has_timestamp(self, place: int) -> bool:
         """Return whether a batch at or after the log start offset has a timestamp."""
@@ -187,13 +181,12 @@ class _PartitionSegments:
             return False
         if self._index_only or segment.base_offset >= self.start_offset:
             return True
-        if place not in self._timed:
-            self._timed[place] = self._looked_for_timestamp(segment)
-        return self._timed[place]
+        return self._look_for_timestamp(segment)
 
     def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
         try:
-            return has_timestamp_from(segment, self.start_offset, self._meter)
+            with self._walked(segment) as log:
+                return any(header.max_timestamp >= 0 for header in log.headers())
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 
@@ -208,7 +201,7 @@ class _PartitionSegments:
         """
         claimed = -1
         for segment in self.ordered:
-            if not self.is_below_start(segment) and segment.may_hold(claimed + 1):
+            if not segment.ends_before(self.start_offset) and segment.may_hold(claimed + 1):
                 with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
                     claimed = max(claimed, search.largest_below(claimed_ms))
         best = self._largest(None, claimed, None)
@@ -226,7 +219,7 @@ class _PartitionSegments:
         for place, segment in enumerate(self.ordered):
             least = max(best[1].claimed, 0) if best else 0
             is_late_enough = segment.may_hold(max(least, claimed_from, 0))
-            if self.is_below_start(segment) or not is_late_enough:
+            if segment.ends_before(self.start_offset) or not is_late_enough:
                 continue
             with suppress(FileReadError, Kip33Error), self._opened(segment) as search:
                 hit = search.find_largest(least, claimed_from, claimed_below)
@@ -236,7 +229,7 @@ class _PartitionSegments:
 
     def _opened(self, segment: SearchedSegment) -> AbstractContextManager[SegmentSearch]:
         """Open a segment again; a fault was noted when it was searched before."""
-        return opened_search(segment, self._meter, start_offset=self.start_offset)
+        return opened_search(segment, segment.between(self.start_offset), self._meter)
 
 
 class _Search:
@@ -272,7 +265,10 @@ class _Search:
             unknown = not self._as_kafka and any(
                 s.may_hold(LATER_THAN_ALL_MS) for s in self._segments
             )
-            maxima = self._maxima_of_broker(pending) if self._as_kafka else self._known.maxima
+            maxima = self._known.maxima
+            if self._as_kafka:
+                maxima, note = maxima_of_broker(self._segments, maxima)
+                pending.notes += [note] if note else []
             pending.time_ms = LATER_THAN_ALL_MS if unknown else largest_of(maxima)
             pending.choice = choice_for_max(maxima)
             if self._as_kafka and self._known.has_unverified:
@@ -280,7 +276,8 @@ class _Search:
             if self._max_of_index and pending.choice is not None and pending.time_ms < 0:
                 pending.settle(SearchResult.FOUND, self._segments[pending.choice].base_offset)
         else:
-            self._choose_as_broker(pending)
+            choice = brokers_choice(self._segments, target_ms, self._start_offset)
+            pending.choice, pending.then = choice
         return pending
 
     def _settle_tier(self, pending: Pending) -> None:
@@ -294,54 +291,21 @@ class _Search:
         result = SearchResult.FOUND if found.is_there else SearchResult.NOT_IN_TIER
         pending.settle(result, found.offset)
 
-    def _maxima_of_broker(self, pending: Pending) -> list[int | None]:
-        """Return the largest timestamps without those of the remote tier, which no broker sees."""
-        pairs = zip(self._segments, self._known.maxima, strict=True)
-        local = [None if segment.is_remote else largest for segment, largest in pairs]
-        remote, largest = largest_of(self._known.maxima), largest_of(local)
-        if remote > largest:
-            pending.notes.append(
-                f"the remote tier has timestamp {remote}; Kafka looks for the largest in the local "
-                "tier only (KAFKA-17552)"
-            )
-        return local
-
-    def _choose_as_broker(self, pending: Pending) -> None:
-        """Choose the segments in which a broker looks: a remote one, then a local one.
-
-        Of the remote tier only segments count that begin before the local tier, and whose records
-        are all of the log (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`).
-        """
-        largest = [None if s.doubt else s.largest_timestamp for s in self._segments]
-        first = len(largest) if self._known.first_local is None else self._known.first_local
-        before = [
-            None if segment.is_remote and self._is_not_asked(segment) else claimed
-            for segment, claimed in zip(self._segments[:first], largest[:first], strict=True)
-        ]
-        remote = kafkas_choice(before, pending.target_ms)
-        pairs = zip(self._segments, largest, strict=True)
-        local = [None if segment.is_remote else claimed for segment, claimed in pairs]
-        here = kafkas_choice(local, pending.target_ms)
-        pending.choice, pending.then = (here, None) if remote is None else (remote, here)
-
-    def _is_not_asked(self, segment: SearchedSegment) -> bool:
-        return segment.outside_from is not None or self._known.is_below_start(segment)
-
     def _settle_latest(self, pending: Pending) -> None:
-        local = [segment for segment in self._every if not segment.is_remote]
-        if self._as_kafka and local and local[-1].is_bare:
-            end_offset = max(local[-1].base_offset, self._start_offset)
-            pending.settle(SearchResult.FOUND, end_offset)
+        active_end = end_of_empty_active(self._every) if self._as_kafka else None
+        if active_end is not None:
+            pending.settle(SearchResult.FOUND, max(active_end, self._start_offset))
             return
         last = self._segments[-1]
-        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.read_end)
+        longest = last if self._as_kafka else max(self._segments, key=lambda s: s.span.end)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
         if not last.doubt and (is_known or last.is_bare):
-            if why := longest.doubt_at(longest.read_end - 1):
+            end = longest.span.end
+            if why := longest.doubt_at(end - 1):
                 pending.pass_over(why)
-            if longest.read_end > last.read_end:
+            if end > max(last.span.end, last.base_offset):
                 pending.pass_over(f"{longest.log_uri}: ends after the last segment, {last.log_uri}")
-            end_offset = max(longest.read_end, last.read_end, self._start_offset)
+            end_offset = max(end, last.base_offset, self._start_offset)
             pending.settle(SearchResult.FOUND, end_offset)
         else:
             pending.pass_over(f"{last.log_uri}: {last.status}, so the last offset is not known")
@@ -377,7 +341,7 @@ class _Search:
 
     def _note_file_time(self, segment: SearchedSegment, unanswered: list[Pending]) -> None:
         """Say where records without timestamps may be late enough, by the time of their file."""
-        if not segment.has_file_time or self._known.is_below_start(segment):
+        if not segment.has_file_time or segment.ends_before(self._start_offset):
             return
         time_ms, offset = segment.largest_timestamp, max(segment.base_offset, self._start_offset)
         for pending in unanswered:
@@ -407,7 +371,7 @@ class _Search:
         if self._as_kafka and (pending.choice is None or place < pending.choice):
             return False
         is_late_enough = pending.time_ms >= 0 and segment.may_hold(pending.time_ms)
-        return is_late_enough and not self._known.is_below_start(segment)
+        return is_late_enough and not segment.ends_before(self._start_offset)
 
     def _ask_index(self, segment: SearchedSegment, asking: list[Pending]) -> None:
         with ExitStack() as files:
@@ -423,15 +387,16 @@ class _Search:
 
     def _ask_segment(self, place: int, asking: list[Pending]) -> None:
         segment = self._segments[place]
+        of_log = segment.between(self._start_offset)
+        if self._as_kafka:  # a broker reads the file whole
+            of_log = of_log._replace(until_offset=None)
         with ExitStack() as files:
             search: SegmentSearch | None = None
             for pending in asking:
                 before = self._meter.bytes_read
                 try:
                     if search is None:
-                        search = files.enter_context(
-                            opened_search(segment, self._meter, start_offset=self._start_offset)
-                        )
+                        search = files.enter_context(opened_search(segment, of_log, self._meter))
                     self._ask(pending, place, search)
                 except (FileReadError, Kip33Error) as error:
                     what = f"cannot be read: {one_line(error)}, {_PASSED_OVER}"
@@ -444,9 +409,6 @@ class _Search:
             hit = find_max(pending.time_ms)
         else:
             hit = search.find(pending.time_ms)
-            until = self._segments[place].until_offset
-            if hit and until is not None and hit.offset >= until and not self._as_kafka:
-                hit = None  # another segment has this record, or it was lost
         pending.notes += search.notes
         if hit is None:
             pending.passed_over |= search.log.damage is not None

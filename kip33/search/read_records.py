@@ -2,20 +2,13 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.archive.directory import Segment
-from kip33.archive.log_window import (
-    Damage,
-    LogWindow,
-    Meter,
-    checked_position,
-    opened_index,
-    opened_window,
-)
-from kip33.archive.segment_paths import base_offset_in, beside, list_partition
+from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_window import Damage, LogWindow, Meter
+from kip33.archive.segment_paths import base_offset_in, list_partition
 from kip33.archive.sources import SegmentLike, log_of
 from kip33.errors import (
     CorruptSegmentError,
@@ -25,7 +18,6 @@ from kip33.errors import (
 )
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
-from kip33.formats.index_pages import OFFSET_WIDTHS
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
 from kip33.rules.search import Exactness
@@ -42,13 +34,6 @@ Each is a path, a URI or a `Segment`.
 """
 
 _HELD_BYTES: Final = 1 << 25  # larger batches are read from the file twice
-
-
-class _PlacedLog(NamedTuple):
-    """A log file; it is not open yet."""
-
-    base_offset: int
-    place: Location
 
 
 class _ReadOptions(NamedTuple):
@@ -84,11 +69,9 @@ def find_offset(
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
     for log in _logs_of(segments, storage_options, filesystem):
-        row = SearchedSegment(log.place.uri, log.base_offset)
+        row = SearchedSegment(log.log.uri, log.base_offset)
         try:
-            with opened_search(
-                row, Meter(max_batch_bytes), start_offset=log.base_offset, check_crc=True
-            ) as search:
+            with opened_search(row, log, Meter(max_batch_bytes), check_crc=True) as search:
                 hit = search.find(timestamp_ms)
                 if hit and hit.exactness == Exactness.BATCH:
                     raise CorruptSegmentError(hit.note or "", hit.position)
@@ -103,12 +86,12 @@ def find_offset(
     return None
 
 
-def _record_of(log: _PlacedLog, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
+def _record_of(log: LogSlice, batches: "_Batches", position: int, timestamp_ms: int) -> Record:
     for record in batches.records(batches.at(position)):
         if record.timestamp >= timestamp_ms and record.offset >= log.base_offset:
             return record
     raise CorruptSegmentError(
-        f"{log.place.uri}: at byte {position}: the log changed while it was read", position
+        f"{log.log.uri}: at byte {position}: the log changed while it was read", position
     )
 
 
@@ -149,7 +132,7 @@ def read_records(
 
 
 def _over_borders(
-    logs: list[_PlacedLog], start: int, end: int | None, how: _ReadOptions
+    logs: list[LogSlice], start: int, end: int | None, how: _ReadOptions
 ) -> Iterator[Record]:
     for place, log in enumerate(logs):
         if end is not None and log.base_offset >= end:
@@ -166,7 +149,7 @@ def _given(segments: Segments) -> list[SegmentLike]:
 
 def _logs_of(
     segments: Segments, options: StorageOptions | None, filesystem: Filesystem | None
-) -> list[_PlacedLog]:
+) -> list[LogSlice]:
     """Return the logs by base offset; LocationError if there are no logs."""
     given = _given(segments)
     logs = []
@@ -179,7 +162,7 @@ def _logs_of(
         else:
             base_offset = base_offset_in(location.name)
         if base_offset is not None:
-            logs.append(_PlacedLog(base_offset, location))
+            logs.append(_whole(location, base_offset))
             continue
         try:
             listed = list_partition(location)
@@ -188,32 +171,36 @@ def _logs_of(
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
         for offset, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
-            logs += [_PlacedLog(offset, log) for log in named]
+            logs += [_whole(log, offset) for log in named]
     if not logs:
         raise LocationError(
             f"{', '.join(map(_shown, given)) or 'nothing'}: no segments found; give the directory "
             "of a partition, or logs"
         )
-    logs.sort()
+    logs.sort(key=lambda log: (log.base_offset, log.log))
     for log, next_log in pairwise(logs):
         if log.base_offset == next_log.base_offset:
             raise ValueError(
-                f"{log.place.uri}, {next_log.place.uri}: both have the same base offset; give "
+                f"{log.log.uri}, {next_log.log.uri}: both have the same base offset; give "
                 "the segments of one partition"
             )
     return logs
+
+
+def _whole(log: Location, base_offset: int) -> LogSlice:
+    return LogSlice(log, from_offset=base_offset, base_offset=base_offset)
 
 
 def _shown(segment: SegmentLike) -> str:
     return segment.log_uri if isinstance(segment, Segment) else str(segment)
 
 
-def _records(log: _PlacedLog, start: int, end: int | None, how: _ReadOptions) -> Iterator[Record]:
+def _records(log: LogSlice, start: int, end: int | None, how: _ReadOptions) -> Iterator[Record]:
     try:
-        with ExitStack() as files:
-            window = opened_window(log.place, None, files, Meter(), check_crc=how.check_crc)
-            batches = _Batches(log, window, how.max_batch_bytes)
-            for header in batches.between(start, end, in_order=how.check_crc):
+        with log.opened(Meter(), check_crc=how.check_crc) as opened:
+            batches = _Batches(log, opened.window, how.max_batch_bytes)
+            position = opened.position_for(start)
+            for header in batches.between(position, start, end, in_order=how.check_crc):
                 if how.include_control or header.magic < 2 or not header.attributes & CONTROL:
                     for record in batches.records(header):
                         if record.offset >= start and (end is None or record.offset < end):
@@ -225,24 +212,26 @@ def _records(log: _PlacedLog, start: int, end: int | None, how: _ReadOptions) ->
 class _Batches:
     """The batches of one open log."""
 
-    def __init__(self, log: _PlacedLog, window: LogWindow, max_batch_bytes: int) -> None:
+    def __init__(self, log: LogSlice, window: LogWindow, max_batch_bytes: int) -> None:
         self._log, self._window, self._max_batch_bytes = log, window, max_batch_bytes
 
     def at(self, position: int) -> BatchHeader:
         """Return the header of the batch at a position where a batch was found before."""
-        for header in self._window.headers(position):
+        for header in self._window.walk(position):
             return header
         raise _corrupt(self._log, self._window.damage or "the log became shorter while it was read")
 
-    def between(self, start: int, end: int | None, *, in_order: bool) -> Iterator[BatchHeader]:
-        """Yield the headers of batches that may contain an offset from `start` up to `end`.
+    def between(
+        self, position: int, start: int, end: int | None, *, in_order: bool
+    ) -> Iterator[BatchHeader]:
+        """Yield the headers from `position` on that may contain an offset from `start` to `end`.
 
         Raises CorruptSegmentError at damage. With `in_order` also if offsets decrease at a skipped
         batch or after the last one: no CRC covers offsets, so they may be wrong there.
         """
         last_offset = self._log.base_offset - 1
         is_past_end = False
-        for header in self._window.headers(self._place_for(start)):
+        for header in self._window.walk(position):
             goes_back = header.base_offset <= last_offset and not has_any_offset(header)
             if is_past_end and not goes_back:
                 return
@@ -272,7 +261,7 @@ class _Batches:
         except CorruptSegmentError as error:
             raise _corrupt(self._log, Damage(str(error), header.position)) from error
         except UnsupportedFormatError as error:
-            raise type(error)(f"{self._log.place.uri}: {error}") from error
+            raise type(error)(f"{self._log.log.uri}: {error}") from error
 
     def _held(self, header: BatchHeader) -> bytes | LogWindow:
         """Return a batch's bytes, or the file at its position if it is too large for memory."""
@@ -281,24 +270,11 @@ class _Batches:
         end = header.position + header.size_bytes
         return b"".join(pieces_of(self._window, header.position, end))
 
-    def _place_for(self, start: int) -> int:
-        """Return the position from the `.index` beside the log, if the batch there matches."""
-        if start <= self._log.base_offset:
-            return 0
-        with ExitStack() as files:
-            place = beside(self._log.place, "index")
-            return checked_position(
-                self._window,
-                opened_index([place], OFFSET_WIDTHS, files, Meter()),
-                base_offset=self._log.base_offset,
-                offset=start,
-            )
 
-
-def _corrupt(log: _PlacedLog, damage: str) -> CorruptSegmentError:
+def _corrupt(log: LogSlice, damage: str) -> CorruptSegmentError:
     position = damage.position if isinstance(damage, Damage) else 0
-    return CorruptSegmentError(f"{log.place.uri}: {damage}", position)
+    return CorruptSegmentError(f"{log.log.uri}: {damage}", position)
 
 
-def _unreadable(log: _PlacedLog, error: OSError) -> LocationError:
-    return LocationError(f"{log.place.uri}: cannot be read: {one_line(error)}")
+def _unreadable(log: LogSlice, error: OSError) -> LocationError:
+    return LocationError(f"{log.log.uri}: cannot be read: {one_line(error)}")

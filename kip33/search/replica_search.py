@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from kip33.catalog.tiers import IS_REMOTE, extent_of
 from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.names import two_directories_in
-from kip33.rules.offset_holes import APART, UNKNOWN_OFFSET, Extent, most_complete_of, overlaps
-from kip33.rules.policies import MAX_INT64
+from kip33.rules.offset_holes import APART, Extent, most_complete_of, overlaps
 from kip33.rules.search import Exactness, SearchResult
-from kip33.search.answers import Answer, SearchOptions
+from kip33.search.answers import Answer, SearchOptions, joined_notes
 from kip33.search.partition_search import search_partition
 from kip33.search.searched_segment import OF_TIERS, SearchedSegment, losses_of
 
@@ -58,7 +58,7 @@ def answers_of(
     """
     rows = list(rows)
     replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
-    best, older = most_complete(newest), older_topic_note(rows)
+    best, older = most_complete(of_newest_topic(rows)), older_topic_note(rows)
     is_unsure = any(row.get(IS_AGE_UNSURE) for row in rows)
     is_apart = _has_local_log(rows) and not _has_local_log(of_newest_topic(rows))
     targets_by_replica: dict[str, list[tuple[int, int]]] = {}
@@ -126,7 +126,7 @@ def _has_local_log(rows: Iterable[Mapping[str, Any]]) -> bool:
     A local log without a topic id is of none of several topics in the remote tier, and yet it may
     go on with the newest one.
     """
-    return any(row.get("is_remote") is False for row in rows)
+    return any(row.get(IS_REMOTE) is False for row in rows)
 
 
 def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
@@ -143,21 +143,13 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
     return note
 
 
-def most_complete(replicas: Mapping[str, list[SearchedSegment]]) -> str | None:
+def most_complete(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the log directory of the replica to search, None without replicas."""
-    extents = {
-        log_dir: [_extent(segment) for segment in segments if segment.is_read]
-        for log_dir, segments in replicas.items()
-    }
+    extents: dict[str, list[Extent]] = {}
+    for row in rows:
+        if row["base_offset"] is not None:
+            extents.setdefault(row["log_dir"], []).append(extent_of(row))
     return most_complete_of(extents)
-
-
-def _extent(segment: SearchedSegment) -> Extent:
-    status, last = segment.status, segment.last_offset
-    if segment.is_remote is None:
-        return Extent.of(status, segment.size_bytes, segment.valid_bytes, last)
-    end = min(segment.end_offset, segment.until_offset or MAX_INT64)
-    return Extent.of_tiers(status, segment.base_offset, end, segment.latest_epoch)
 
 
 def _segment(row: Mapping[str, Any]) -> SearchedSegment:
@@ -172,13 +164,8 @@ def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
     """
     segments = [segment for segment in segments if segment.is_read]
     bases = np.array([segment.base_offset for segment in segments], np.int64)
-    lasts = [
-        UNKNOWN_OFFSET
-        if segment.last_offset is None
-        else min(segment.last_offset, (segment.until_offset or MAX_INT64) - 1)
-        for segment in segments
-    ]
-    kinds = overlaps(np.zeros(len(segments), np.int64), bases, np.array(lasts, np.int64))
+    lasts = np.array([segment.span.end - 1 for segment in segments], np.int64)
+    kinds = overlaps(np.zeros(len(segments), np.int64), bases, lasts)
     return [segment for segment, kind in zip(segments, kinds, strict=True) if kind != APART]
 
 
@@ -192,6 +179,12 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
         if segment.base_offset <= offset <= last + 1:  # the next offset depends on it, too
             return f"{segment.log_uri}: overlaps an earlier segment; their records may differ"
     return None
+
+
+def doubt_of(segments: Sequence[SearchedSegment], offset: int | None) -> str | None:
+    """Return why an answer depends on which of two logs or segments is read, else None."""
+    about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
+    return joined_notes(about_offset, two_directories_note(segments))
 
 
 def two_directories_note(segments: Sequence[SearchedSegment]) -> str | None:

@@ -9,10 +9,11 @@ walked.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
-from kip33.archive.log_window import LogWindow, Meter, opened_window
+from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_window import LogWindow, Meter
 from kip33.errors import CorruptIndexError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_MASK, LOG_APPEND_TIME, BatchHeader
 from kip33.formats.records import MAX_RECORD_BYTES, Record
@@ -20,7 +21,6 @@ from kip33.rules.search import Exactness, bears_out, reach_of
 from kip33.search.answers import Hit
 from kip33.search.index_lookup import IndexLookup, Start
 from kip33.search.searched_segment import SearchedSegment
-from kip33.stores.locations import Location
 
 LATER_THAN_ALL_MS: Final = 2**63 - 1  # later than every record
 _PACKED_OR_STAMPED: Final = CODEC_MASK | LOG_APPEND_TIME
@@ -34,8 +34,8 @@ class _RisingRecords:
     """
 
     def __init__(self, records: Iterator[Record], start_offset: int) -> None:
-        """Take a batch's records; those below `start_offset` are ignored."""
-        self._records, self._start_offset = records, start_offset
+        """Take a batch's records from an offset on."""
+        self._records = records
         self._step: Record | None = None
         self._steps = 0
         self._damage: CorruptSegmentError | UnsupportedFormatError | None = None
@@ -56,8 +56,6 @@ class _RisingRecords:
         try:
             while record := next(self._records, None):
                 self.next_offset = max(self.next_offset, record.offset + 1)
-                if record.offset < self._start_offset:
-                    continue
                 if not self._step or record.timestamp > self._step.timestamp:
                     self._step, self._steps = record, self._steps + 1
                     if record.timestamp >= target_ms:
@@ -77,16 +75,15 @@ class SegmentSearch:
         segment: SearchedSegment,
         log: LogWindow,
         indexes: IndexLookup,
-        start_offset: int,
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        """Take an open log; records below `start_offset` are ignored.
+        """Take an open slice of a log.
 
         A broker does not read records of compressed batches of more than `max_record_bytes`.
         """
         self.log = log
         self._max_record_bytes = max_record_bytes
-        self._segment, self._indexes, self._start_offset = segment, indexes, start_offset
+        self._segment, self._indexes = segment, indexes
         # Position and offset before which no record is late enough.
         self._resume = (0, segment.base_offset)
         self._none_from: int | None = None
@@ -106,7 +103,7 @@ class SegmentSearch:
             return None
         position, first_offset = self._starts.start(target_ms, self._resume)
         for header in self.log.headers(position):
-            if header.max_timestamp >= target_ms and header.last_offset >= self._start_offset:
+            if header.max_timestamp >= target_ms:
                 hit = self._look_into(header, target_ms, first_offset)
                 if hit:
                     self._resume = (header.position, first_offset)
@@ -121,14 +118,16 @@ class SegmentSearch:
         This is a broker's answer for MAX_TIMESTAMP: it reads no other batch and none of magic 0,
         and it ignores its log start offset.
         """
-        at_start = (0, self._segment.base_offset)  # includes empty batches
+        base_offset = self._segment.base_offset
+        at_start = (0, base_offset)  # includes empty batches
         position, first_offset = self._starts.start(timestamp, at_start)
-        for header in self.log.headers(position):
+        for header in self.log.walk(position):
             if header.max_timestamp == timestamp:
                 if header.magic == 0:
                     return None
-                records = self.log.records(header, self._max_record_bytes)
-                stairs = _RisingRecords(records, self._segment.base_offset)
+                every = self.log.every_record(header, self._max_record_bytes)
+                records = (record for record in every if record.offset >= base_offset)
+                stairs = _RisingRecords(records, base_offset)
                 return self._first(stairs, header, timestamp, first_offset)
             first_offset = max(first_offset, header.last_offset + 1)
         return None
@@ -140,7 +139,7 @@ class SegmentSearch:
         batch that has it. If the index file is known to be `live`, it is the offset of the record
         in a plain batch.
         """
-        for header in self.log.headers(0):
+        for header in self.log.walk(0):
             if header.max_timestamp == timestamp:
                 is_plain = header.magic == 2 and not header.attributes & _PACKED_OR_STAMPED
                 named = is_plain and header.records_count and self._indexes.dialect == "live"
@@ -154,8 +153,7 @@ class SegmentSearch:
         """Return the largest timestamp below this one in headers of batches with records, or -1."""
         claimed = -1
         for header in self.log.headers(0):
-            counts = header.records_count and header.last_offset >= self._start_offset
-            if counts and claimed < header.max_timestamp < timestamp:
+            if header.records_count and claimed < header.max_timestamp < timestamp:
                 claimed = header.max_timestamp
         return claimed
 
@@ -170,16 +168,15 @@ class SegmentSearch:
         first_offset = self._segment.base_offset
         for header in self.log.headers(0):
             claimed = header.max_timestamp
-            counts = header.records_count and header.last_offset >= self._start_offset
             is_within = claimed_below is None or claimed < claimed_below
-            if counts and is_within and claimed >= max(least, claimed_from):
+            if header.records_count and is_within and claimed >= max(least, claimed_from):
                 found = self._largest_in(header, least, first_offset) or found
                 least = found.claimed + 1 if found else least
             first_offset = max(first_offset, header.last_offset + 1)
         return found
 
     def _largest_in(self, header: BatchHeader, least: int, first_offset: int) -> Hit | None:
-        stairs, largest = _RisingRecords(self.log.records(header), self._start_offset), least
+        stairs, largest = _RisingRecords(self.log.records(header), self.log.from_offset), least
         hit: Hit | None = None
         while True:
             found = self._first(stairs, header, largest, first_offset)
@@ -191,7 +188,8 @@ class SegmentSearch:
         known = self._stairs if self._stairs and self._stairs[0] == header.position else None
         if known is None or (known[1].asked_ms or 0) > target_ms:
             records = self.log.records(header, self._max_record_bytes)
-            known = self._stairs = (header.position, _RisingRecords(records, self._start_offset))
+            stairs = _RisingRecords(records, self.log.from_offset)
+            known = self._stairs = (header.position, stairs)
         return self._first(known[1], header, target_ms, first_offset)
 
     def _first(
@@ -220,7 +218,7 @@ class SegmentSearch:
         )
 
     def begins_with(self, hit: Hit) -> bool:
-        """Return whether no record of the segment from the log start offset on is before a hit."""
+        """Return whether no record of the slice is before a hit."""
         if not hit.is_first_of_batch or self._stairs is None:
             return False
         if self._first_position is None:
@@ -228,24 +226,22 @@ class SegmentSearch:
             for header in self.log.headers(0):
                 self._first_position = header.position
                 is_hit = header.position == self._stairs[0]
-                if is_hit or self.log.has_record_from(header, self._start_offset):
+                if is_hit or self.log.has_record(header):
                     break
         return self._stairs[0] == self._first_position
 
 
 @contextmanager
 def opened_search(
-    segment: SearchedSegment, meter: Meter, *, start_offset: int, check_crc: bool = False
+    segment: SearchedSegment, of_log: LogSlice, meter: Meter, *, check_crc: bool = False
 ) -> Iterator[SegmentSearch]:
-    """Open a segment's log, and its indexes on demand; raises the OSError of the store.
+    """Open a slice of a segment's log, and its indexes on demand; raises the OSError of the store.
 
     With `check_crc` a batch that does not match its CRC is treated as damage.
     """
-    with ExitStack() as files:
-        log = Location.of(segment.log_uri)
-        window = opened_window(log, segment.valid_bytes, files, meter, check_crc=check_crc)
-        indexes = IndexLookup(segment, files, meter)
-        yield SegmentSearch(segment, window, indexes, start_offset, meter.max_record_bytes)
+    with of_log.opened(meter, check_crc=check_crc) as log:
+        indexes = IndexLookup(segment, log.files, meter)
+        yield SegmentSearch(segment, log.window, indexes, meter.max_record_bytes)
 
 
 class _ProvenStarts:
@@ -301,7 +297,7 @@ class _ProvenStarts:
         rest = self._log.end - start.position
         self._log.expect(rest if start.expected_bytes is None else start.expected_bytes)
         damage = self._log.damage
-        for header in self._log.headers(start.position):
+        for header in self._log.walk(start.position):
             headers.append(header)
             if header.last_offset >= reach:
                 break

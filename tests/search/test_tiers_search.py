@@ -253,6 +253,17 @@ def test_an_answer_after_the_local_log_is_unsure_without_leader_epochs(tmp_path:
             assert ("leader epochs are not known" in (found[2].note or "")) != is_sure
 
 
+def test_the_largest_timestamp_is_not_that_of_a_lost_record(tmp_path: Path) -> None:
+    lost = [plain_batch(offset, [100 + offset]) for offset in range(10)]
+    remote = table(write(tmp_path / "r", lost, [0, 10]), "bucket")
+    entries = [plain_batch(offset, [50 + offset]) for offset in range(5, 8)]
+    local = table([write_segment(tmp_path, 5, wire_of(entries))], "broker-1")
+    rows = united(with_epochs(local, [(1, 5)]), with_epochs(remote, FIRST))
+    questions = [TimeQuestion("t", 0, MAX_TIMESTAMP)]
+    [found] = answers_of(by_partition(rows)["t", 0], questions, SearchOptions())
+    assert (found.answer.offset, found.answer.timestamp) == (4, 104)
+
+
 def test_the_log_ends_where_its_last_segment_is_read_to(subtests: pytest.Subtests) -> None:
     # A broker's log ends where the local one does.
     empty = SearchedSegment("file:///l/8.log", 8, None, 0, 0, -1, None, "empty", record_count=0)
