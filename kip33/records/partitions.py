@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, runtime_ch
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import Layout, layout_of
@@ -34,11 +33,12 @@ from kip33.catalog.catalog import (
 )
 from kip33.catalog.tiers import (
     IS_DIFFERENT,
-    LATEST_EPOCH,
     UNSURE_FROM,
     UNTIL,
     CatalogSnapshot,
+    Row,
     Tiers,
+    extent_of,
     unsure_text,
 )
 from kip33.catalog.topics_by_name import topics_of_segments
@@ -47,13 +47,7 @@ from kip33.formats.batch import MAX_INT32
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.names import parse_partition_dir
 from kip33.options import Path
-from kip33.rules.offset_holes import (
-    UNKNOWN_END,
-    Extent,
-    HoleKind,
-    holes_of_one,
-    most_complete_of,
-)
+from kip33.rules.offset_holes import Extent, HoleKind, OffsetSpan, holes_between, most_complete_of
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.rules.topics_of_a_name import TopicsOfName
@@ -165,6 +159,17 @@ class ReadSegment(NamedTuple):
         return last if last is None or until is None else min(last, until - 1)
 
     @property
+    def offsets(self) -> OffsetSpan:
+        """Return which offsets are read of it, and how many records."""
+        known = self.figures or HeaderFigures()
+        return OffsetSpan.of(
+            *(self.base_offset or 0, known.last_offset),
+            *(self.slice.until_offset, known.record_count),
+            is_empty=known.batch_count == 0 and not self.damage,
+            is_damaged=self.figures is None or self.damage is not None,
+        )
+
+    @property
     def max_timestamp(self) -> int | None:
         """Return the largest timestamp of all records of its file, -1 if no record has one."""
         return self.figures.max_timestamp if self.figures and not self.has_inner_times else None
@@ -249,7 +254,6 @@ _FROM_CATALOG: Final = [
         *HeaderFigures._fields,
     ),
 ]
-_OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
@@ -322,17 +326,17 @@ def partitions_of(
     """
     tell = tell or Tell()
     if isinstance(source, HoldsCatalog):
-        return _replicas(_of_catalog(source.catalog, selection, tell), selection)
+        return _of_catalogs(_newest(source.catalog, tell), selection, tell)
     if isinstance(source, HoldsTiers):
         tiers = Tiers.newest(source.catalogs, tell.ignored, tell.unsure)
-        return _replicas(_of_tiers(tiers, selection, tell), selection)
+        return _of_catalogs(tiers, selection, tell)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
     if catalog := catalog_unless_source(place, tell.unsure):
-        return _replicas(_of_catalog(catalog, selection, tell), selection)
+        return _of_catalogs(_newest(catalog, tell), selection, tell)
     return _replicas(_of_archive(place, selection, layout_of(layout), tell), selection)
 
 
@@ -391,13 +395,29 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
     )
 
 
-def _of_catalog(catalog: Catalog, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    source = CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+def _newest(catalog: Catalog, tell: Tell) -> CatalogSnapshot:
+    return CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+
+
+def _of_catalogs(
+    source: CatalogSnapshot | Tiers, selection: Selection, tell: Tell
+) -> list[PartitionSegments]:
+    """Return the partitions with the segments that make up their logs."""
     known, topics = _topics_in(source, selection)
-    rows = source.rows(_FROM_CATALOG, topics)
-    if known and not rows.num_rows:
+    rows = source.log_rows(_FROM_CATALOG, topics).to_pylist()
+    if known and not rows:
         raise _nothing_of(selection, known)
-    return selection.of([_of_row(row) for row in rows.to_pylist()], tell)
+    firsts: dict[Any, str] = {}
+    for row in rows:
+        if not row[IS_DIFFERENT]:
+            firsts.setdefault(_start_of(row), row["log_uri"])
+    others = (firsts.get(_start_of(row), "another segment") for row in rows)
+    segments = [_of_row(row, other) for row, other in zip(rows, others, strict=True)]
+    return _replicas(selection.of(segments, tell), selection)
+
+
+def _start_of(row: Row) -> Any:
+    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
 
 
 def _topics_in(
@@ -415,80 +435,42 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    """Return the segments of two tiers that make up each replica's log.
+def _of_row(row: Row, other: str) -> ReadSegment:
+    """Return a catalog row; only a log that a build has read gives facts.
 
-    Directories that were not listed are there, too; a remote one in each replica.
+    `other` is the segment that one that differs has its offsets from.
     """
-    known, topics = _topics_in(tiers, selection)
-    rows = tiers.log_rows(_FROM_CATALOG, topics).to_pylist()
-    firsts: dict[Any, str] = {}
-    for row in rows:
-        if not row[IS_DIFFERENT]:
-            firsts.setdefault(_start_of(row), row["log_uri"])
-    found = [_of_tier(row, firsts.get(_start_of(row), "another segment")) for row in rows]
-    replicas: defaultdict[Any, set[str | None]] = defaultdict(set)
-    for segment in found:
-        replicas[segment.topic, segment.partition].add(segment.log_dir)
-    for tier in tiers:
-        unlisted = tier.rows(_FROM_CATALOG, topics).filter(pc.field("base_offset").is_null())
-        for row in unlisted.to_pylist():
-            of_one = {row["log_dir"]}
-            if tier is tiers.remote:
-                of_one = replicas.get((row["topic"], row["partition"]), of_one)
-            found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
-    if known and not found:
-        raise _nothing_of(selection, known)
-    return selection.of(found, tell)
-
-
-def _start_of(row: dict[str, Any]) -> Any:
-    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
-
-
-def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
-    """Return a row of the union; `other` is what one that differs has its offsets from."""
-    whole = _of_row(row)
-    segment = whole._replace(
-        slice=whole.slice._replace(until_offset=row[UNTIL]), unsure_from=row[UNSURE_FROM]
-    )
-    base, last = row["base_offset"], segment.last_offset
-    end = base if last is None else last + 1
-    extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
-    segment = segment._replace(extent=extent)
-    if row[UNTIL] is not None:  # not what is open there
-        segment = segment._replace(open_transactions=None)
-    if not row[IS_DIFFERENT]:
-        return segment
-    return segment._replace(
-        conflict=f"{row['log_uri']}: the offsets of {other} and other records found, expected a "
-        "copy; its records are not read"
-    )
-
-
-def _of_row(row: dict[str, Any]) -> ReadSegment:
-    """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
     is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
-    index = Location.of(row["index_uri"]) if row["index_uri"] else None
+    conflict = (
+        f"{row['log_uri']}: the offsets of {other} and other records found, expected a copy; its "
+        "records are not read"
+    )
+    is_cut = row[UNTIL] is not None  # then other transactions are open at its end
     return ReadSegment(
-        slice=LogSlice(Location.of(row["log_uri"]), index),
+        slice=LogSlice(
+            Location.of(row["log_uri"]),
+            Location.of(row["index_uri"]) if row["index_uri"] else None,
+            until_offset=row[UNTIL],
+        ),
         log_dir=row["log_dir"],
         topic=row["topic"],
         partition=row["partition"],
         base_offset=row["base_offset"],
         figures=HeaderFigures(*map(row.get, HeaderFigures._fields)) if is_known else None,
         smallest_timestamp=row["smallest_timestamp"] if is_known else None,
-        open_transactions=row["open_transactions"] if is_known else None,
+        open_transactions=row["open_transactions"] if is_known and not is_cut else None,
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
-        extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
+        extent=extent_of(row),
         topic_id=row["topic_id"],
         batches_crc32=row["batches_crc32"],
         last_modified_ms=row["last_modified_ms"],
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
+        unsure_from=row[UNSURE_FROM],
+        conflict=conflict if row[IS_DIFFERENT] else None,
     )
 
 
@@ -548,33 +530,10 @@ def _holes_before(ordered: PartitionSegments) -> list[str | None]:
     Without a catalog this is not known.
     """
     notes: list[str | None] = [None] * len(ordered)
-    placed = [one for one in ordered if one.base_offset is not None]
-    ends = [_log_end(one) for one in placed]
-    if not any(
-        0 <= end < (one.base_offset or 0) for end, one in zip(ends, placed[1:], strict=False)
-    ):
-        return notes
-    is_broken = [one.figures is None or one.damage is not None for one in placed]
-    is_sparse = [_is_sparse(one, end) for one, end in zip(placed, ends, strict=True)]
-    bases = [one.base_offset or 0 for one in placed]
-    for after, first, end, kind in holes_of_one(bases, ends, is_broken, is_sparse):
+    for after, first, end, kind in holes_between([one.offsets for one in ordered]):
         if kind == HoleKind.CERTAIN:
             notes[after + 1] = f"offsets {first} to {end - 1} are missing before it"
     return notes
-
-
-def _log_end(segment: ReadSegment) -> int:
-    """Return the offset after the last one that belongs to the log, or UNKNOWN_END."""
-    if segment.last_offset is None:
-        is_bare = segment.figures is not None and segment.figures.batch_count == 0
-        return (segment.base_offset or 0) if is_bare and not segment.damage else UNKNOWN_END
-    return segment.last_offset + 1
-
-
-def _is_sparse(segment: ReadSegment, end: int) -> bool:
-    """Return whether it has fewer records than offsets, as after compaction."""
-    records = segment.figures.record_count if segment.figures else None
-    return records is not None and records < end - (segment.base_offset or 0)
 
 
 def _shown(selection: Selection) -> str:
