@@ -99,7 +99,7 @@ def state(changing: ChangingArchive) -> State:
 
 def outcomes(done: RemovedLeftovers) -> dict[str, str]:
     """Return the outcome of each leftover by its name."""
-    return {one.leftover.uri.rpartition("/")[2]: one.outcome.value for one in done.results}
+    return {one.uri.rpartition("/")[2]: one.outcome.value for one in done.results}
 
 
 def whys(done: RemovedLeftovers) -> str:
@@ -264,7 +264,7 @@ def test_nothing_behind_a_link_is_planned_or_removed(changing: ChangingArchive) 
     shutil.move(ours_there.parent, outside)
     ours_there.parent.symlink_to(outside)
     done = apply(changing, plan)
-    [result] = [one for one in done.results if one.leftover.uri == ours_there.as_uri()]
+    [result] = [one for one in done.results if one.uri == ours_there.as_uri()]
     assert (result.outcome, result.why) == (
         LeftoverOutcome.KEPT,
         f"{ours_there.as_uri()}: is a symbolic link now, or reached by one",

@@ -1,87 +1,104 @@
-"""A trash, to which an apply moves files, and from which an undo moves them back.
+"""The removal of planned files: each is looked at again, then deleted, or moved to a trash.
 
-Each complete file is in one place or the other:
-
-    TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
-    TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
-    TRASH/<plan id>/plan.jsonl    the plan, there before its first file is moved
+A plan may be old, or made by hand. So a file is deleted or moved only if it has the planned size
+and time right before that, and a file that is not in the plan is never touched.
 
 On one filesystem a move is a rename. Otherwise the file is copied to a temporary name, the copy's
-size is compared with the plan, the copy is renamed, and then the original is deleted.
+size is compared with the plan, the copy is renamed, and then the original is deleted. So each
+complete file is in one place or the other.
 """
 
 import errno
 import os
 import shutil
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
 
-from kip33.archive.segment_paths import PlannedFile, is_link
-from kip33.archive.sources import require_outside_brokers
-from kip33.errors import PlanError
-from kip33.retention.plan import (
-    PlannedPartition,
-    RetentionPlan,
-    with_plan_id,
-    write_plan,
-)
-from kip33.stores.files import opened, size_of
+from pyarrow import fs
+
+from kip33.archive.segment_paths import PlannedFile, as_found, is_link
+from kip33.stores.files import listed_status, opened, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, make_folder, move, remove_quietly, temporary_of
 
-KEPT_PLAN: Final = "plan.jsonl"
+LINK: Final = (
+    "is a symbolic link; links are not planned, because moving may break them and deleting frees "
+    "no space: delete both by hand, or replace the link with the file"
+)
 _COPY_CHUNK_BYTES: Final = 1 << 20
 
 
-def require_trash(plan: RetentionPlan, trash: Location) -> None:
-    """Raise PlanError for a trash on another store, or inside a directory of the plan.
+class FilesNow(NamedTuple):
+    """Planned files, as they are now."""
 
-    Raises LocationError for a trash inside any broker's log directory.
+    there: list[PlannedFile]  # as planned
+    gone: list[PlannedFile]  # missing
+    others: list[str]  # one line each: not as planned, or not in the plan
+
+
+def files_now(
+    files: Sequence[PlannedFile], beside: Iterable[Location] = (), unit: Literal["ns", "ms"] = "ns"
+) -> FilesNow:
+    """Return the current state of planned files; OSError if a store does not answer.
+
+    No other file may be at the places `beside` them. Times are compared in the plan's `unit`.
     """
-    basis = plan.basis
-    if trash.root != basis.source.root:
-        raise PlanError(f"{trash.uri}: expected a trash on the same store as {basis.source.uri}")
-    places = {basis.source: "SOURCE", basis.catalog: "the catalog"}
-    indexes = [basis.index_dir, *(one.index_directory for one in plan.partitions)]
-    places |= {place: "the index directory" for place in indexes if place}
-    for place, what in places.items():
-        if place.contains(trash):
-            raise PlanError(f"{trash.uri}: the trash is inside {what}, {place.uri}: give another")
-    require_outside_brokers(trash, "the trash")
+    planned = {file.place: file for file in files}
+    others = set(beside) - planned.keys()
+    now = FilesNow([], [], [])
+    for place, info in infos_of([*planned, *sorted(others)]):
+        file = planned.get(place)
+        if file is None:
+            if info.type != fs.FileType.NotFound:
+                now.others.append(f"{place.uri}: is not in the plan")
+        elif info.type == fs.FileType.NotFound:
+            now.gone.append(file)
+        elif difference := difference_of(file, info, unit):
+            now.others.append(difference)
+        else:
+            now.there.append(file)
+    return now
 
 
-def folder_in_trash(plan: RetentionPlan, trash: Location) -> Location:
-    """Return the plan's folder in a trash; `trash` may be that folder itself."""
-    return trash if trash.name == plan.plan_id else trash.child(plan.plan_id)
+def difference_of(
+    file: PlannedFile, info: fs.FileInfo, unit: Literal["ns", "ms", ""] = "ns"
+) -> str | None:
+    """Return how an existing file differs from its plan, None if it does not.
 
-
-def keep_plan(plan: RetentionPlan, folder: Location) -> None:
-    """Write the plan to its folder of the trash; a plan of an older version stays where it is.
-
-    Raises PublishError if that fails.
+    Without a `unit` its time does not count.
     """
-    if with_plan_id(plan.basis, plan.partitions).plan_id == plan.plan_id:
-        write_plan(plan, folder.child(KEPT_PLAN))
+    uri = file.place.uri
+    if info.type != fs.FileType.File:
+        return f"{uri}: is not a file now"
+    if is_link(file.place):
+        return f"{uri}: {LINK}"
+    modified: int | None = as_found(info, file.folder).last_modified_ns
+    planned = file.last_modified_ns
+    if unit == "ms":
+        modified, planned = listed_status(file.folder, info).modified_ms, planned // 1_000_000
+    if info.size != file.size_bytes:
+        return f"{uri}: {info.size} bytes found, the plan says {file.size_bytes}"
+    if unit and modified != planned:
+        return f"{uri}: modified at {modified} {unit}, the plan says {planned}"
+    return None
 
 
-def has_plan(folder: Location) -> bool:
-    """Return whether a plan's folder of a trash has the plan; False if that cannot be seen."""
-    try:
-        return size_of(folder.child(KEPT_PLAN)) is not None
-    except OSError:
-        return False
+def infos_of(places: Iterable[Location]) -> list[tuple[Location, fs.FileInfo]]:
+    """Return the status of files, existing or not, with one request to each store."""
+    statuses: list[tuple[Location, fs.FileInfo]] = []
+    by_root: dict[str, list[Location]] = {}
+    for place in places:
+        by_root.setdefault(place.root, []).append(place)
+    for of_store in by_root.values():
+        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
+        statuses += zip(of_store, infos, strict=True)
+    return statuses
 
 
-def place_in_trash(
-    folder: Location, partition: PlannedPartition, source: Location, file: PlannedFile
-) -> Location:
-    """Return where a file is in a plan's folder of a trash."""
-    kind, below = "indexes" if file.in_index_dir else "segments", partition.below(source)
-    return folder.child("/".join(filter(None, (kind, below, file.name))))
-
-
-def keeps_times(one: Location, other: Location) -> bool:
-    """Return whether a file that is moved between these places keeps its modification time."""
-    return one.root == other.root and not one.is_object_store
+def info_of(place: Location) -> fs.FileInfo | None:
+    """Return the status of a file, None if it does not exist."""
+    [(_, info)] = infos_of([place])
+    return None if info.type == fs.FileType.NotFound else info
 
 
 def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
