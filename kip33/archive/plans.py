@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kip33.archive.output_files import require_replaceable
+from kip33.archive.segment_paths import NS_PER, PlannedFile, TimeUnit
 from kip33.errors import Kip33Error, LocationError, PlanError
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -171,6 +172,24 @@ def _checked(header: dict[str, Any], lines: list[bytes]) -> tuple[dict[str, Any]
     if has_id[PLAN_ID] != _id_of(digest) or plan_line(has_id) != lines[at]:
         raise ValueError("the id is that of another content")
     return header | has_id, lines[1 : at or None]
+
+
+def file_record(file: PlannedFile, unit: TimeUnit = "ns") -> dict[str, Any]:
+    """Return the record of a file in a plan or a journal."""
+    modified = file.last_modified_ns // NS_PER[unit]
+    return {"uri": file.place.uri, "size_bytes": file.size_bytes, f"last_modified_{unit}": modified}
+
+
+def planned_file(
+    record: Record, folders: Iterable[Location], unit: TimeUnit = "ns"
+) -> PlannedFile | None:
+    """Return the file of a record, None if it is not in one of the folders itself."""
+    uri, size_bytes = str(record["uri"]), int(record["size_bytes"])
+    modified_ns, name = int(record[f"last_modified_{unit}"]) * NS_PER[unit], Location.of(uri).name
+    for folder in folders:
+        if folder.child(name).uri == uri and name not in ("", ".", ".."):
+            return PlannedFile(name, size_bytes, modified_ns, folder)
+    return None
 
 
 def require_plain_path(place: Location, roots: Iterable[Location]) -> None:

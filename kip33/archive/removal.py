@@ -12,11 +12,11 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from pyarrow import fs
 
-from kip33.archive.segment_paths import PlannedFile, as_found, is_link
+from kip33.archive.segment_paths import NS_PER, PlannedFile, TimeUnit, as_found, is_link
 from kip33.stores.files import listed_status, opened, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, make_folder, move, remove_quietly, temporary_of
@@ -37,7 +37,7 @@ class FilesNow(NamedTuple):
 
 
 def files_now(
-    files: Sequence[PlannedFile], beside: Iterable[Location] = (), unit: Literal["ns", "ms"] = "ns"
+    files: Sequence[PlannedFile], beside: Iterable[Location] = (), unit: TimeUnit = "ns"
 ) -> FilesNow:
     """Return the current state of planned files; OSError if a store does not answer.
 
@@ -60,9 +60,7 @@ def files_now(
     return now
 
 
-def difference_of(
-    file: PlannedFile, info: fs.FileInfo, unit: Literal["ns", "ms", ""] = "ns"
-) -> str | None:
+def difference_of(file: PlannedFile, info: fs.FileInfo, unit: TimeUnit | None = "ns") -> str | None:
     """Return how an existing file differs from its plan, None if it does not.
 
     Without a `unit` its time does not count.
@@ -72,15 +70,17 @@ def difference_of(
         return f"{uri}: is not a file now"
     if is_link(file.place):
         return f"{uri}: {LINK}"
-    modified: int | None = as_found(info, file.folder).last_modified_ns
-    planned = file.last_modified_ns
-    if unit == "ms":
-        modified, planned = listed_status(file.folder, info).modified_ms, planned // 1_000_000
     if info.size != file.size_bytes:
         return f"{uri}: {info.size} bytes found, the plan says {file.size_bytes}"
-    if unit and modified != planned:
-        return f"{uri}: modified at {modified} {unit}, the plan says {planned}"
-    return None
+    if unit is None:
+        return None
+    modified: int | None = as_found(info, file.folder).last_modified_ns
+    if unit == "ms":
+        modified = listed_status(file.folder, info).modified_ms
+    planned = file.last_modified_ns // NS_PER[unit]
+    if modified == planned:
+        return None
+    return f"{uri}: modified at {modified} {unit}, the plan says {planned}"
 
 
 def infos_of(places: Iterable[Location]) -> list[tuple[Location, fs.FileInfo]]:

@@ -14,7 +14,7 @@ other designs (`drafts.designs`).
 
 import os
 import re
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
@@ -26,6 +26,9 @@ from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri
 
+TimeUnit: TypeAlias = Literal["ns", "ms"]
+"""Of the times in a plan."""
+NS_PER: Final[dict[TimeUnit, int]] = {"ns": 1, "ms": 1_000_000}  # in a unit
 NO_TIME: Final = -1  # the store does not report a modification time
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The id of a segment or a topic: Kafka's base64 form, or the form with dashes."""

@@ -11,11 +11,6 @@ their kind. These are never planned:
 - uploads and manifests: only the uploader's own metadata says whether they are needed;
 - unknown files.
 
-The lines of a plan (`archive.plans`):
-
-    {"kind": "leftover plan", "version": 2, "created_ms": ..., ...}
-    {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
-
 Before a removal everything is listed again with the newest snapshot, so a plan that is old, or was
 made by hand, removes nothing that is not a leftover now. Right before its removal each file is
 checked again: its size and time must be as planned, and its log must not exist. A plan can be
@@ -33,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.index_listing import INDEX_SUFFIXES
 from kip33.archive.layouts import layout_of
 from kip33.archive.leftover_files import (
@@ -47,19 +43,20 @@ from kip33.archive.leftover_files import (
 from kip33.archive.listing import index_uris
 from kip33.archive.plans import (
     LEFTOVER_PLAN,
+    file_record,
     is_plain_path,
     plan_file,
+    planned_file,
     read_plan_file,
     require_plain_path,
 )
 from kip33.archive.removal import files_now, info_of
-from kip33.archive.segment_paths import PlannedFile, is_link, link_in
+from kip33.archive.segment_paths import NS_PER, PlannedFile, is_link, link_in
 from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.orphan_list import read_orphans
 from kip33.errors import FileReadError, Kip33Error, LocationError, PlanError, is_of_the_machine
 from kip33.formats.names import parse_partition_dir
-from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import (
@@ -73,7 +70,6 @@ from kip33.stores.files import (
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove, remove_empty_folder
 
-_NS_PER_MS: Final = 1_000_000
 _TIME: Final = INDEX_SUFFIXES[0]
 _PLACES: Final = ("catalog", "snapshot", "source", "index_dir")  # in the first line of a plan
 ALWAYS_PLANNED: Final = (LeftoverKind.ORPHAN, LeftoverKind.TEMPORARY)
@@ -338,7 +334,7 @@ def _files_of(leftover: Leftover) -> tuple[PlannedFile, ...]:
     if leftover.kind not in MARKED_DIRECTORIES:
         if leftover.last_modified_ms is None:
             raise OSError("the store has no modification time")
-        modified_ns = leftover.last_modified_ms * _NS_PER_MS
+        modified_ns = leftover.last_modified_ms * NS_PER["ms"]
         return (PlannedFile(place.name, leftover.size_bytes, modified_ns, place.parent),)
     files = []
     for info in _entries_of(place):
@@ -348,7 +344,7 @@ def _files_of(leftover: Leftover) -> tuple[PlannedFile, ...]:
         size_bytes, modified_ms = listed_status(place, info)
         if modified_ms is None:
             raise OSError(f"{file.uri}: the store has no modification time")
-        files.append(PlannedFile(file.name, size_bytes, modified_ms * _NS_PER_MS, place))
+        files.append(PlannedFile(file.name, size_bytes, modified_ms * NS_PER["ms"], place))
     return tuple(sorted(files))
 
 
@@ -360,7 +356,7 @@ def _why_not(leftover: PlannedLeftover, roots: _Roots, now_ms: int) -> str:
     if leftover.kind == LeftoverKind.ORPHAN:
         return ""
     newest_ns = max((file.last_modified_ns for file in leftover.files), default=0)
-    if now_ms - newest_ns // _NS_PER_MS < DEAD_AFTER_MS:
+    if now_ms - newest_ns // NS_PER["ms"] < DEAD_AFTER_MS:
         return "was modified less than a day ago: a program may still use it"
     return ""
 
@@ -369,22 +365,13 @@ def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
     """Publish a plan as `archive.plans.plan_file` does; return it with its id."""
     places = {name: getattr(plan, name) for name in _PLACES}
     with plan_file(place, LEFTOVER_PLAN, {"created_ms": plan.created_ms, **places}) as lines:
-        lines.add_all(map(_record_of, plan.leftovers))
+        for one in plan.leftovers:
+            files = [file_record(file, "ms") for file in one.files]
+            lines.add(
+                {"kind": "leftover", "leftover": one.kind.value, "uri": one.uri, "files": files}
+            )
         sums = {"leftovers": len(plan.leftovers), "files": plan.files, "bytes": plan.size_bytes}
         return replace(plan, plan_id=lines.end(sums))
-
-
-def _record_of(leftover: PlannedLeftover) -> dict[str, Any]:
-    files = [
-        {
-            "uri": file.place.uri,
-            "size_bytes": file.size_bytes,
-            "last_modified_ms": file.last_modified_ns // _NS_PER_MS,
-        }
-        for file in leftover.files
-    ]
-    kind = leftover.kind.value
-    return {"kind": "leftover", "leftover": kind, "uri": leftover.uri, "files": files}
 
 
 def read_leftover_plan(place: Location) -> LeftoverPlan:
@@ -409,12 +396,11 @@ def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:
     place, is_directory = Location.of(uri), kind in MARKED_DIRECTORIES
     folder = place if is_directory else place.parent
     files = []
-    for file in record["files"]:
-        there, modified_ms = Location.of(file["uri"]), int(file["last_modified_ms"])
-        if there != folder.child(there.name) or there.name in ("", ".", ".."):
-            raise ValueError(f"{there.uri}: not a file of {uri}")
-        size_bytes = int(file["size_bytes"])
-        files.append(PlannedFile(there.name, size_bytes, modified_ms * _NS_PER_MS, folder))
+    for of_file in record["files"]:
+        file = planned_file(of_file, [folder], "ms")
+        if file is None:
+            raise ValueError(f"{of_file['uri']}: not a file of {uri}")
+        files.append(file)
     if not is_directory and [file.place.uri for file in files] != [uri]:
         raise ValueError(f"{uri}: expected this one file")
     # The catalog has the places of orphans, which an earlier build may have put elsewhere.

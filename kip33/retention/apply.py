@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
 from kip33.archive.segment_paths import PartitionFiles, list_partition
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
@@ -32,7 +33,6 @@ from kip33.retention.apply_segment import (
     folder_in_trash,
     has_plan,
 )
-from kip33.retention.broker_locks import locked
 from kip33.retention.evaluation import RetentionRequest, judged_tables
 from kip33.retention.judged_partition import JudgedPartition
 from kip33.retention.make_plan import linked_directory, unlistable_directories

@@ -4,27 +4,9 @@ This order keeps the journal true even if a run is killed: an intent exists befo
 deleted, and a result exists only after all files are deleted. If a segment's log is missing, the
 intents show whether a run of this plan deleted it; otherwise it is a difference from the plan.
 
-The journal is beside the catalog's snapshots, and a trash takes files instead of their deletion:
-
-    CATALOG/retention/<plan id>/
-      broker-1/orders-0/                                     a partition, as below SOURCE
-        00000000000000000042-91aa3c5e7f02-intent.json        put before the first deletion
-        00000000000000000042-91aa3c5e7f02-deleted.json       put after the last
-    TRASH/<plan id>/segments/broker-1/orders-0/00000000000000000042.log     as below SOURCE
-    TRASH/<plan id>/indexes/broker-1/orders-0/00000000000000000042.index    as in an index directory
-    TRASH/<plan id>/plan.jsonl    the plan, there before its first file is moved
-
 A step is one segment, named by its base offset. Each apply (a run) has an id and writes its own
-complete objects, because object stores cannot append. The names alone show how far a plan got:
-
-    intent         all files were as planned; from now on they may be deleted
-    deleted        this run deleted all files; with a trash `moved`
-    gone_already   all files are deleted; another run deleted the log
-    incomplete     the log is deleted, other files may exist: this run was stopped
-    stopped        this run changed no file of the segment
-    undo_intent    all checks of an undo passed; from now on files may be moved back
-    put_back       all files that the intents name are at their places
-    not_put_back   some of them are not
+complete objects, because object stores cannot append. `catalog/FILES.md` has the files of a journal
+and of a trash, to which files are moved instead of their deletion.
 """
 
 import json
@@ -39,6 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pyarrow import fs
 
+from kip33.archive.plans import file_record
 from kip33.archive.removal import FilesNow, difference_of, files_now, info_of, move_file
 from kip33.archive.segment_paths import PlannedFile, is_log
 from kip33.archive.sources import require_outside_brokers
@@ -51,7 +34,6 @@ from kip33.retention.plan import (
     PlannedPartition,
     PlannedSegment,
     RetentionPlan,
-    file_record,
     with_plan_id,
     write_plan,
 )
@@ -188,14 +170,14 @@ def has_plan(folder: Location) -> bool:
 class StepOutcome(StrEnum):
     """How a run of a plan left a segment; each member is its own text, also in names of objects."""
 
-    DELETED = "deleted"
-    MOVED = "moved"
-    GONE_ALREADY = "gone_already"
-    INCOMPLETE = "incomplete"
-    STOPPED = "stopped"
+    DELETED = "deleted"  # by this run
+    MOVED = "moved"  # to a trash
+    GONE_ALREADY = "gone_already"  # another run deleted the log
+    INCOMPLETE = "incomplete"  # the log is deleted, other files may exist
+    STOPPED = "stopped"  # this run changed no file of the segment
     DONE_BEFORE = "done_before"  # an earlier run recorded the result: no new object
-    PUT_BACK = "put_back"  # by an undo
-    NOT_PUT_BACK = "not_put_back"
+    PUT_BACK = "put_back"  # by an undo: all files that intents name
+    NOT_PUT_BACK = "not_put_back"  # some of them are not
 
 
 class PartitionOutcome(StrEnum):
@@ -208,8 +190,8 @@ class PartitionOutcome(StrEnum):
 class RecordKind(StrEnum):
     """The kind of an object of the journal; each member is its own text."""
 
-    INTENT = "intent"
-    UNDO_INTENT = "undo_intent"
+    INTENT = "intent"  # all files were as planned; from now on they may be deleted
+    UNDO_INTENT = "undo_intent"  # all checks passed; from now on they may be moved back
     RESULT = "result"
 
 

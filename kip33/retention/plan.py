@@ -5,12 +5,8 @@ it out. Within a partition the order is Kafka's: oldest segment first. Within a 
 log, the offset index, the time index, the transaction index; for each kind first the file beside
 the log, then the one that a build put into the index directory.
 
-The file of a plan (`archive.plans`) has a partition's line before those of its segments:
-
-    {"kind": "plan", "version": 2, "created_ms": ..., ...}
-    {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
-    {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
-    {"kind": "end", "plan_id": "5c1e...", "partitions": 1, ...}
+The file of a plan (`archive.plans`, `catalog/FILES.md`) has a partition's line before those of its
+segments.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,8 +18,10 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.plans import (
     RETENTION_PLAN,
     PlanLines,
+    file_record,
     is_plain_path,
     plan_file,
+    planned_file,
     read_plan_file,
     require_plain_path,
 )
@@ -303,15 +301,6 @@ def records_of(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
         }
 
 
-def file_record(file: PlannedFile) -> dict[str, Any]:
-    """Return the record of a file in plan and journal."""
-    return {
-        "uri": file.place.uri,
-        "size_bytes": file.size_bytes,
-        "last_modified_ns": file.last_modified_ns,
-    }
-
-
 def _basis(header: dict[str, Any]) -> Basis:
     basis = Basis(
         created_ms=int(header["created_ms"]),
@@ -404,11 +393,11 @@ def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegm
 
 
 def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any]) -> PlannedFile:
-    uri = record["uri"]
-    name = uri.rpartition("/")[2]
+    folders = filter(None, (partition.directory, partition.index_directory))
+    file = planned_file(record, folders)
     expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_KINDS]
-    for folder in filter(None, (partition.directory, partition.index_directory)):
-        if folder.child(name).uri == uri and parse_segment_file(name) in expected:
-            size_bytes, modified_ns = int(record["size_bytes"]), int(record["last_modified_ns"])
-            return PlannedFile(name, size_bytes, modified_ns, folder)
-    raise ValueError(f"{uri}: not a file of {partition.directory.uri}, base offset {base_offset}")
+    if file is None or parse_segment_file(file.name) not in expected:
+        raise ValueError(
+            f"{record['uri']}: not a file of {partition.directory.uri}, base offset {base_offset}"
+        )
+    return file

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
 from kip33.archive.removal import difference_of, info_of, infos_of, move_file
 from kip33.archive.segment_paths import (
@@ -42,7 +43,6 @@ from kip33.retention.apply_segment import (
     StepOutcome,
     folder_in_trash,
 )
-from kip33.retention.broker_locks import locked
 from kip33.retention.make_plan import linked_directory
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.stores.directory_checks import require_writable
@@ -309,7 +309,7 @@ class _PartitionUndo:
             return f"{found.place.uri}: a link found, expected a file"
         assert self.run.trash is not None
         keeps_time = file.folder.root == self.run.trash.root and not file.folder.is_object_store
-        return difference_of(found, info, "ns" if keeps_time else "")
+        return difference_of(found, info, "ns" if keeps_time else None)
 
     def _require_same_log(self, files: PartitionFiles) -> None:
         """Raise PlanError for another topic's log, or if a gap would follow what comes back."""

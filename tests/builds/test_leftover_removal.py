@@ -28,6 +28,7 @@ from kip33.builds.leftovers import (
 from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError, LockedError, PlanError
 from kip33.stores.locations import Location
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.changing_archive import CLICKS, DAY_MS, ORDERS, ChangingArchive, batches
 from tests.builders.forged_plans import plan_bytes
 from tests.builders.leftover_archive import (
@@ -37,7 +38,6 @@ from tests.builders.leftover_archive import (
     put,
     temporary,
 )
-from tests.retention.test_broker_locks import held_by_another
 
 NOW_MS = 1_800_000_000_000
 ALL = tuple(PLANNED_ON_REQUEST.values())
