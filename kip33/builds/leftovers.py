@@ -239,11 +239,6 @@ class PlannedLeftover(NamedTuple):
         """Return whether it is a directory."""
         return self.kind in MARKED_DIRECTORIES
 
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of all its files."""
-        return sum(file.size_bytes for file in self.files)
-
 
 class UnplannedLeftover(NamedTuple):
     """A leftover of a wanted kind that is not in the plan, and why."""
@@ -273,7 +268,7 @@ class LeftoverPlan:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
-        return sum(one.size_bytes for one in self.leftovers)
+        return sum(file.size_bytes for one in self.leftovers for file in one.files)
 
 
 def plan_leftovers(
@@ -318,14 +313,21 @@ def _is_linked(place: Location, roots: _Roots) -> bool:
 
 
 def _look_at(leftover: Leftover, roots: _Roots, now_ms: int) -> PlannedLeftover | UnplannedLeftover:
+    kind, uri = leftover.kind, leftover.uri
     try:
-        planned = PlannedLeftover(leftover.kind, leftover.uri, _files_of(leftover))
-        why = _why_not(planned, roots, now_ms)
+        files = _files_of(leftover)
+        times_ms = [file.last_modified_ns // NS_PER["ms"] for file in files]
+        if any(_is_linked(place, roots) for place in (Location.of(uri), *(f.place for f in files))):
+            why = "is, has, or is reached by, a symbolic link: remove it by hand"
+        elif kind != LeftoverKind.ORPHAN and max(times_ms, default=0) > now_ms - DEAD_AFTER_MS:
+            why = "was modified less than a day ago: a program may still use it"
+        else:
+            return PlannedLeftover(kind, uri, files)
     except OSError as error:
         if is_of_the_machine(error):
             raise
         why = f"cannot be planned: {one_line(error)}"
-    return UnplannedLeftover(leftover.kind, leftover.uri, why) if why else planned
+    return UnplannedLeftover(kind, uri, why)
 
 
 def _files_of(leftover: Leftover) -> tuple[PlannedFile, ...]:
@@ -346,19 +348,6 @@ def _files_of(leftover: Leftover) -> tuple[PlannedFile, ...]:
             raise OSError(f"{file.uri}: the store has no modification time")
         files.append(PlannedFile(file.name, size_bytes, modified_ms * NS_PER["ms"], place))
     return tuple(sorted(files))
-
-
-def _why_not(leftover: PlannedLeftover, roots: _Roots, now_ms: int) -> str:
-    """Return why a leftover must not be planned, an empty text if it may be."""
-    places = (Location.of(leftover.uri), *(file.place for file in leftover.files))
-    if any(_is_linked(place, roots) for place in places):
-        return "is, has, or is reached by, a symbolic link: remove it by hand"
-    if leftover.kind == LeftoverKind.ORPHAN:
-        return ""
-    newest_ns = max((file.last_modified_ns for file in leftover.files), default=0)
-    if now_ms - newest_ns // NS_PER["ms"] < DEAD_AFTER_MS:
-        return "was modified less than a day ago: a program may still use it"
-    return ""
 
 
 def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:

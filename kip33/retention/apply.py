@@ -10,6 +10,7 @@ has a gap. The first difference from the plan ends the partition. If an apply is
 applying the plan again continues it: the journal beside the catalog has its progress.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from kip33.archive.broker_locks import locked
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.archive.segment_paths import PartitionFiles, list_partition
+from kip33.archive.segment_paths import PartitionFiles, is_log, list_partition
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
 from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.catalog.tiers import CatalogSnapshot
@@ -317,10 +318,11 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             f"{CONTINUE}"
         )
     source = run.plan.basis.source
-    deleted = gone_already = bytes_deleted = log_bytes_deleted = 0
+    steps: list[SegmentStep] = []
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
+        steps.append(step)
         if linked := linked_directory(partition.directory, partition.index_directory, source):
             why, refused = linked, True
         if run.interrupted.is_set():
@@ -329,24 +331,21 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             step.stop(why, refused=refused)
         else:
             step.take()
-        deleted += step.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
-        gone_already += step.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
-        bytes_deleted += sum(file.size_bytes for file in step.deleted)
-        log_bytes_deleted += sum(file.size_bytes for file in step.deleted if file == segment.log)
-        why, refused = step.why, step.refused
-        if why:
+        if step.why:
             break
+    outcomes = Counter(one.outcome for one in steps)
+    deleted = [file for one in steps for file in one.deleted]
     return PartitionResult(
         *partition.key,
         len(partition.segments),
-        deleted,
-        gone_already,
-        bytes_deleted,
-        PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
-        why,
-        segment.base_offset if why else None,
-        refused,
-        log_bytes_deleted,
+        outcomes[StepOutcome.DELETED] + outcomes[StepOutcome.MOVED],
+        outcomes[StepOutcome.GONE_ALREADY] + outcomes[StepOutcome.DONE_BEFORE],
+        sum(file.size_bytes for file in deleted),
+        PartitionOutcome.STOPPED if step.why else PartitionOutcome.DONE,
+        step.why,
+        segment.base_offset if step.why else None,
+        step.refused,
+        sum(file.size_bytes for file in deleted if is_log(file)),
     )
 
 
