@@ -101,13 +101,18 @@ def info_of(place: Location) -> fs.FileInfo | None:
     return None if info.type == fs.FileType.NotFound else info
 
 
+def exists(place: Location) -> bool:
+    """Return whether there is anything at a place; OSError if the store does not answer."""
+    return os.path.lexists(place.path) if place.is_local else info_of(place) is not None
+
+
 def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
     """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
 
     An existing target with the same bytes is treated as the copy of a move that was killed between
     copy and deletion, unless it is a link, or the file itself by another path.
     """
-    if _is_taken(target):
+    if exists(target):  # a rename would also replace a link or a pipe
         if _is_one_file(file, target):
             raise FileExistsError(errno.EEXIST, f"it is the same file: {target.uri}")
         if is_link(target) or size_of(target) is None or not _same_bytes(file, target):
@@ -117,13 +122,6 @@ def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
     else:
         _copy(file, target, size_bytes=size_bytes)
     file.filesystem().delete_file(file.path)
-
-
-def _is_taken(target: Location) -> bool:
-    """Return whether the name is used: a rename would also replace a link or a pipe."""
-    if target.is_local:
-        return os.path.lexists(target.path)
-    return size_of(target) is not None
 
 
 def _is_one_file(file: Location, target: Location) -> bool:

@@ -17,7 +17,6 @@ checked again: its size and time must be as planned, and its log must not exist.
 applied again after any interruption.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -50,7 +49,7 @@ from kip33.archive.plans import (
     read_plan_file,
     require_plain_path,
 )
-from kip33.archive.removal import files_now, info_of
+from kip33.archive.removal import exists, files_now
 from kip33.archive.segment_paths import NS_PER, PlannedFile, is_link, link_in
 from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import DEAD_AFTER_MS
@@ -490,7 +489,7 @@ def _remove(
     place, outcome, why = Location.of(planned.uri), LeftoverOutcome.REMOVED, None
     removed: list[PlannedFile] = []
     try:
-        if not _exists(place):
+        if not exists(place):
             outcome = LeftoverOutcome.MISSING
         else:
             for file in _files_there(planned, logs, roots):
@@ -528,14 +527,9 @@ def _files_there(
             f"{planned.uri}: is no longer listed as {planned.kind}: its log exists again, or its "
             "directory cannot be listed"
         )
-    if log := next(filter(_exists, logs), None):
+    if log := next(filter(exists, logs), None):
         raise PlanError(f"{place.uri}: its log exists again: {log.uri}")
     return now.there
-
-
-def _exists(place: Location) -> bool:
-    """Return whether there is anything at a place; OSError if the store does not answer."""
-    return os.path.lexists(place.path) if place.is_local else info_of(place) is not None
 
 
 def _entries_of(directory: Location) -> list[fs.FileInfo]:
