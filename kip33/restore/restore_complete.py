@@ -419,13 +419,7 @@ def _require_here(log_dir: Location, record: dict[str, Any]) -> None:
 
 def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
     """Publish the journal; PublishError if that fails, then no partition is in its place."""
-    content = {
-        "run": journal.run,
-        "asked": journal.asked,
-        "partitions": [one._asdict() for one in journal.partitions],
-        "marks_clean_shutdown": journal.marks_clean_shutdown,
-        "summary": journal.summary,
-    }
+    content = vars(journal) | {"partitions": [one._asdict() for one in journal.partitions]}
     consequence = "no partition of the log directory was changed"
     with temporary_files_of(journal.run):
         _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)

@@ -109,12 +109,15 @@ class PlanInProgress:
 
 @contextmanager
 def planning(
-    basis: Basis, catalog: Catalog, snapshot: Snapshot, place: Location
-) -> Iterator[PlanInProgress]:
-    """Yield a plan; it is published at `place` if the block ends without an error.
+    basis: Basis, catalog: Catalog, snapshot: Snapshot, place: Location | None
+) -> Iterator[PlanInProgress | None]:
+    """Yield a plan; it is published if the block ends without an error. None: without a `place`.
 
     Raises as `plan_retention` does, and PublishError if the file cannot be written.
     """
+    if place is None:
+        yield None
+        return
     _require_plannable(basis, snapshot)
     unlistable = [*unlistable_directories(catalog, snapshot)]
     with plan_file(place, RETENTION_PLAN, header_of(basis)) as lines:
