@@ -11,7 +11,7 @@ applying the plan again continues it: the journal beside the catalog has its pro
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -45,6 +45,7 @@ from kip33.retention.plan import (
 )
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import MAX_INT64
+from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 
@@ -178,7 +179,9 @@ def apply_plan(  # parameters: each limits the apply, or follows it
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
         else:
-            run.require_writable()
+            require_writable(run.journal, "the journal")
+            if folder:
+                require_writable(folder, "the trash")
         results = run.side_by_side(threads, _delete_partition)
         is_in_trash = folder is not None and has_plan(folder)
     return Applied(
@@ -247,10 +250,11 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     known: set[str] = set()
     problems: list[str] = []
     unlistable, trust = [*unlistable_directories(catalog, newest)], basis.trust_last_modified
+    starts = ((key, one.log_start_offset) for key, one in partitions.items())
     request = RetentionRequest(
         basis.policies,
         basis.now_ms,
-        _log_starts(partitions.values()),
+        {key: offset for key, offset in starts if offset is not None},
         active_segment=basis.active_segment,
         boundary=basis.boundary,
         other_tier=uploaded,
@@ -268,12 +272,6 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
             f"{first_names(problems)}; {_MAKE_ANOTHER}"
         )
     return frozenset(known)
-
-
-def _log_starts(partitions: Iterable[PlannedPartition]) -> dict[tuple[str, str, int], int]:
-    """Return the log start offsets by which partitions were judged, where they were known."""
-    starts = {partition.key: partition.log_start_offset for partition in partitions}
-    return {key: offset for key, offset in starts.items() if offset is not None}
 
 
 def _judged_again(

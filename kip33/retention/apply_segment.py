@@ -38,7 +38,6 @@ from kip33.retention.plan import (
     write_plan,
 )
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import entries_of, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, publish_or_raise
@@ -88,12 +87,6 @@ class Run:
         for one in self.plan.with_segments():
             if not linked_directory(one.directory, None, self.plan.basis.source):
                 yield one.directory
-
-    def require_writable(self) -> None:
-        """Make the folders of journal and trash; LocationError if that fails."""
-        require_writable(self.journal, "the journal")
-        if self.trash:
-            require_writable(self.trash, "the trash")
 
     def side_by_side(
         self, threads: int, result_of: Callable[["Run", PlannedPartition], _Result]
