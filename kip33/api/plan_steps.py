@@ -6,7 +6,8 @@ from kip33.api.opened_catalog import current_ms
 from kip33.options import Path, takes
 from kip33.retention import apply, undo
 from kip33.retention import plan as plan_file
-from kip33.retention.apply import Applied, OnRecord
+from kip33.retention.apply import Applied
+from kip33.retention.apply_segment import OnRecord
 from kip33.retention.plan import RetentionPlan
 from kip33.retention.retention_options import ApplyOptions, UndoOptions
 from kip33.retention.undo import Undone

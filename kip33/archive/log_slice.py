@@ -35,16 +35,24 @@ class LogSlice(NamedTuple):
     valid_bytes: int | None = None  # None: not known
 
     def inside(self, batches: BatchColumns) -> BatchColumns:
-        """Return the batches that have offsets of the slice, or may have.
+        """Return the batches that have offsets of the slice, or may have, of a log in order."""
+        found: BatchColumns = batches[: self.end_in(batches)]
+        return found[found["last_offset"] >= self.from_offset] if self.from_offset else found
 
-        A wrapper of v0 or v1 is kept at the end, because its header does not say where it begins.
+    def ends_in(self, batches: BatchColumns) -> bool:
+        """Return whether no batch after these has an offset of the slice."""
+        return self.end_in(batches) < len(batches)
+
+    def end_in(self, batches: BatchColumns) -> int:
+        """Return how many of these are before the end.
+
+        The header of a wrapper of v0 or v1 does not say where it begins.
         """
-        is_inside = batches["last_offset"] >= self.from_offset
-        if self.until_offset is not None:
-            is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-            is_inside &= (batches["base_offset"] < self.until_offset) | is_wrapper
-        found: BatchColumns = batches if is_inside.all() else batches[is_inside]
-        return found
+        if self.until_offset is None:
+            return len(batches)
+        is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
+        is_after = (batches["base_offset"] >= self.until_offset) & ~is_wrapper
+        return int(is_after.argmax()) if is_after.any() else len(batches)
 
     @property
     def time_indexes(self) -> list[Location]:

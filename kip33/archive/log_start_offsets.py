@@ -54,15 +54,20 @@ def log_start_offsets(
 def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
     location = log_dir.child(LOG_START_OFFSET_CHECKPOINT)
     try:
-        data = read_whole(location, most_bytes=MOST_CHECKPOINT_BYTES)
-        return parse_offset_checkpoint(data.decode())
-    except FileNotFoundError:
-        return {}
+        return parse_offset_checkpoint(checkpoint_text(location))
     except (OSError, ValueError) as error:
         raise LocationError(
             f"{location.uri}: cannot be read: {one_line(error)}; copy it again, or "
             "remove it so that each log starts with its first segment"
         ) from error
+
+
+def checkpoint_text(place: Location) -> str:
+    """Return a checkpoint's text, empty if it is missing; FileReadError or ValueError."""
+    try:
+        return read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
+    except FileNotFoundError:
+        return ""
 
 
 def _rows(file: str) -> LogStartOffsets:

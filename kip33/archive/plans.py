@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pyarrow import fs
-
 from kip33.archive.output_files import require_replaceable
+from kip33.archive.segment_paths import NS_PER, PlannedFile, TimeUnit
 from kip33.errors import Kip33Error, LocationError, PlanError
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -94,6 +93,11 @@ class PlanLines:
         line = plan_line(record)
         self._digest.update(line)
         self._write(line)
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        """Write lines."""
+        for record in records:
+            self.add(record)
 
     def end(self, totals: Record) -> str:
         """Write the last line; return the plan's id."""
@@ -170,6 +174,24 @@ def _checked(header: dict[str, Any], lines: list[bytes]) -> tuple[dict[str, Any]
     return header | has_id, lines[1 : at or None]
 
 
+def file_record(file: PlannedFile, unit: TimeUnit = "ns") -> dict[str, Any]:
+    """Return the record of a file in a plan or a journal."""
+    modified = file.last_modified_ns // NS_PER[unit]
+    return {"uri": file.place.uri, "size_bytes": file.size_bytes, f"last_modified_{unit}": modified}
+
+
+def planned_file(
+    record: Record, folders: Iterable[Location], unit: TimeUnit = "ns"
+) -> PlannedFile | None:
+    """Return the file of a record, None if it is not in one of the folders itself."""
+    uri, size_bytes = str(record["uri"]), int(record["size_bytes"])
+    modified_ns, name = int(record[f"last_modified_{unit}"]) * NS_PER[unit], Location.of(uri).name
+    for folder in folders:
+        if folder.child(name).uri == uri and name not in ("", ".", ".."):
+            return PlannedFile(name, size_bytes, modified_ns, folder)
+    return None
+
+
 def require_plain_path(place: Location, roots: Iterable[Location]) -> None:
     """Raise ValueError unless a place is below one of the roots by plain names.
 
@@ -197,35 +219,6 @@ def require_plain_name(name: object) -> str:
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} found, expected the name of a file without a directory")
     return name
-
-
-def infos_of(places: Iterable[Location]) -> list[tuple[Location, fs.FileInfo]]:
-    """Return the status of files, existing or not, with one request to each store."""
-    statuses: list[tuple[Location, fs.FileInfo]] = []
-    by_root: dict[str, list[Location]] = {}
-    for place in places:
-        by_root.setdefault(place.root, []).append(place)
-    for of_store in by_root.values():
-        infos = of_store[0].filesystem().get_file_info([place.path for place in of_store])
-        statuses += zip(of_store, infos, strict=True)
-    return statuses
-
-
-def info_of(place: Location) -> fs.FileInfo | None:
-    """Return the status of a file, None if it does not exist."""
-    [(_, info)] = infos_of([place])
-    return None if info.type == fs.FileType.NotFound else info
-
-
-def change_since(
-    size_bytes: int, modified: int | None, planned_bytes: int, planned_time: int, unit: str
-) -> str | None:
-    """Return how a file differs from its plan, None if it does not; `unit` is `ns` or `ms`."""
-    if size_bytes != planned_bytes:
-        return f"{size_bytes} bytes found, the plan says {planned_bytes}"
-    if modified != planned_time:
-        return f"modified at {modified} {unit}, the plan says {planned_time}"
-    return None
 
 
 class JournalForm(NamedTuple):

@@ -14,7 +14,7 @@ other designs (`drafts.designs`).
 
 import os
 import re
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
@@ -26,6 +26,9 @@ from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri
 
+TimeUnit: TypeAlias = Literal["ns", "ms"]
+"""Of the times in a plan."""
+NS_PER: Final[dict[TimeUnit, int]] = {"ns": 1, "ms": 1_000_000}  # in a unit
 NO_TIME: Final = -1  # the store does not report a modification time
 _SEGMENT_ID: Final = r"[A-Za-z0-9_-]{22}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The id of a segment or a topic: Kafka's base64 form, or the form with dashes."""
@@ -113,7 +116,12 @@ class PlannedFile(NamedTuple):
     name: str
     size_bytes: int
     last_modified_ns: int
-    in_index_dir: bool = False  # False: beside the log
+    folder: Location
+
+    @property
+    def place(self) -> Location:
+        """Return where it is."""
+        return self.folder.child(self.name)
 
 
 class PartitionFiles(NamedTuple):
@@ -147,8 +155,9 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
             segments.setdefault(name.base_offset, []).append(as_found(info, directory))
         elif (name.kind, name.suffix) == ("log", "swap"):
             swaps.add(name.base_offset)
-    for files in segments.values():
-        files.sort(key=_in_order)
+    for base_offset, files in segments.items():
+        files.sort()
+        segments[base_offset] = in_deletion_order(files)
     return PartitionFiles(segments, frozenset(swaps))
 
 
@@ -177,16 +186,12 @@ def is_log(file: PlannedFile) -> bool:
     return file.name.endswith(".log")
 
 
-def as_found(info: fs.FileInfo, place: Location) -> PlannedFile:
-    """Return a file in its current state; `place` is any location of its store."""
-    modified = modified_ns(info, place)
-    return PlannedFile(info.base_name, info.size, NO_TIME if modified is None else modified)
+def as_found(info: fs.FileInfo, folder: Location) -> PlannedFile:
+    """Return a file of a folder in its current state."""
+    modified = modified_ns(info, folder)
+    return PlannedFile(info.base_name, info.size, NO_TIME if modified is None else modified, folder)
 
 
-def in_deletion_order(files: list[PlannedFile]) -> tuple[PlannedFile, ...]:
-    """Return a segment's files in Kafka's order; per kind, the one beside the log is first."""
-    return tuple(sorted(files, key=_in_order))
-
-
-def _in_order(file: PlannedFile) -> tuple[int, bool, str]:
-    return SEGMENT_KINDS.index(file.name.rpartition(".")[2]), file.in_index_dir, file.name
+def in_deletion_order(files: list[PlannedFile]) -> list[PlannedFile]:
+    """Return a segment's files in Kafka's order; those of one kind keep theirs."""
+    return sorted(files, key=lambda file: SEGMENT_KINDS.index(file.name.rpartition(".")[2]))

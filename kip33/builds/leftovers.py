@@ -11,20 +11,14 @@ their kind. These are never planned:
 - uploads and manifests: only the uploader's own metadata says whether they are needed;
 - unknown files.
 
-The lines of a plan (`archive.plans`):
-
-    {"kind": "leftover plan", "version": 2, "created_ms": ..., ...}
-    {"kind": "leftover", "leftover": "index file of kip33 without a log", "uri": ..., "files": ...}
-
 Before a removal everything is listed again with the newest snapshot, so a plan that is old, or was
 made by hand, removes nothing that is not a leftover now. Right before its removal each file is
 checked again: its size and time must be as planned, and its log must not exist. A plan can be
 applied again after any interruption.
 """
 
-import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.index_listing import INDEX_SUFFIXES
 from kip33.archive.layouts import layout_of
 from kip33.archive.leftover_files import (
@@ -47,20 +42,20 @@ from kip33.archive.leftover_files import (
 from kip33.archive.listing import index_uris
 from kip33.archive.plans import (
     LEFTOVER_PLAN,
-    change_since,
-    info_of,
+    file_record,
     is_plain_path,
     plan_file,
+    planned_file,
     read_plan_file,
     require_plain_path,
 )
-from kip33.archive.segment_paths import is_link, link_in
+from kip33.archive.removal import exists, files_now
+from kip33.archive.segment_paths import NS_PER, PlannedFile, is_link, link_in
 from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.orphan_list import read_orphans
 from kip33.errors import FileReadError, Kip33Error, LocationError, PlanError, is_of_the_machine
 from kip33.formats.names import parse_partition_dir
-from kip33.retention.broker_locks import locked
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import (
@@ -202,7 +197,9 @@ def _in_index_dir(
     return others + [one for one, has in zip(indexes, is_there, strict=True) if not has]
 
 
-def _logs_of(leftover: Leftover, logs: dict[str, str], roots: _Roots) -> Iterator[Location]:
+def _logs_of(
+    leftover: "PlannedLeftover", logs: dict[str, str], roots: _Roots
+) -> Iterator[Location]:
     """Yield where the logs of a leftover index file would be, in any layout.
 
     While one of them exists, the index file stays. Other leftovers have no logs.
@@ -229,30 +226,17 @@ PLANNED_ON_REQUEST: Final = {
 """Kinds that kip33 does not own, by the names with which a user asks for them."""
 
 
-class PlannedLeftoverFile(NamedTuple):
-    """One file to remove, with the size and time it must have."""
-
-    uri: str
-    size_bytes: int
-    last_modified_ms: int
-
-
 class PlannedLeftover(NamedTuple):
     """A leftover to remove: one file, or a directory with its files."""
 
     kind: LeftoverKind
     uri: str  # of the file, or of the directory
-    files: tuple[PlannedLeftoverFile, ...]
+    files: tuple[PlannedFile, ...]  # times are of whole ms
 
     @property
     def is_directory(self) -> bool:
         """Return whether it is a directory."""
         return self.kind in MARKED_DIRECTORIES
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes of all its files."""
-        return sum(file.size_bytes for file in self.files)
 
 
 class UnplannedLeftover(NamedTuple):
@@ -283,7 +267,7 @@ class LeftoverPlan:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
-        return sum(one.size_bytes for one in self.leftovers)
+        return sum(file.size_bytes for one in self.leftovers for file in one.files)
 
 
 def plan_leftovers(
@@ -328,45 +312,41 @@ def _is_linked(place: Location, roots: _Roots) -> bool:
 
 
 def _look_at(leftover: Leftover, roots: _Roots, now_ms: int) -> PlannedLeftover | UnplannedLeftover:
+    kind, uri = leftover.kind, leftover.uri
     try:
-        planned = PlannedLeftover(leftover.kind, leftover.uri, _files_of(leftover))
-        why = _why_not(planned, roots, now_ms)
+        files = _files_of(leftover)
+        times_ms = [file.last_modified_ns // NS_PER["ms"] for file in files]
+        if any(_is_linked(place, roots) for place in (Location.of(uri), *(f.place for f in files))):
+            why = "is, has, or is reached by, a symbolic link: remove it by hand"
+        elif kind != LeftoverKind.ORPHAN and max(times_ms, default=0) > now_ms - DEAD_AFTER_MS:
+            why = "was modified less than a day ago: a program may still use it"
+        else:
+            return PlannedLeftover(kind, uri, files)
     except OSError as error:
         if is_of_the_machine(error):
             raise
         why = f"cannot be planned: {one_line(error)}"
-    return UnplannedLeftover(leftover.kind, leftover.uri, why) if why else planned
+    return UnplannedLeftover(kind, uri, why)
 
 
-def _files_of(leftover: Leftover) -> tuple[PlannedLeftoverFile, ...]:
+def _files_of(leftover: Leftover) -> tuple[PlannedFile, ...]:
     """Return the files of a leftover; OSError if it has other entries, or no time."""
+    place = Location.of(leftover.uri)
     if leftover.kind not in MARKED_DIRECTORIES:
         if leftover.last_modified_ms is None:
             raise OSError("the store has no modification time")
-        return (PlannedLeftoverFile(leftover.uri, leftover.size_bytes, leftover.last_modified_ms),)
-    place = Location.of(leftover.uri)
+        modified_ns = leftover.last_modified_ms * NS_PER["ms"]
+        return (PlannedFile(place.name, leftover.size_bytes, modified_ns, place.parent),)
     files = []
-    for info in place.filesystem().get_file_info(fs.FileSelector(place.path)):
+    for info in _entries_of(place):
         file = Location(place.root, info.path)
         if info.type != fs.FileType.File:
             raise OSError(f"{file.uri} is not a file: Kafka puts only files there")
         size_bytes, modified_ms = listed_status(place, info)
         if modified_ms is None:
             raise OSError(f"{file.uri}: the store has no modification time")
-        files.append(PlannedLeftoverFile(file.uri, size_bytes, modified_ms))
+        files.append(PlannedFile(file.name, size_bytes, modified_ms * NS_PER["ms"], place))
     return tuple(sorted(files))
-
-
-def _why_not(leftover: PlannedLeftover, roots: _Roots, now_ms: int) -> str:
-    """Return why a leftover must not be planned, an empty text if it may be."""
-    uris = (leftover.uri, *(file.uri for file in leftover.files))
-    if any(_is_linked(Location.of(uri), roots) for uri in uris):
-        return "is, has, or is reached by, a symbolic link: remove it by hand"
-    if leftover.kind == LeftoverKind.ORPHAN:
-        return ""
-    if any(now_ms - file.last_modified_ms < DEAD_AFTER_MS for file in leftover.files):
-        return "was modified less than a day ago: a program may still use it"
-    return ""
 
 
 def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
@@ -374,7 +354,7 @@ def write_leftover_plan(plan: LeftoverPlan, place: Location) -> LeftoverPlan:
     places = {name: getattr(plan, name) for name in _PLACES}
     with plan_file(place, LEFTOVER_PLAN, {"created_ms": plan.created_ms, **places}) as lines:
         for one in plan.leftovers:
-            files = [file._asdict() for file in one.files]
+            files = [file_record(file, "ms") for file in one.files]
             lines.add(
                 {"kind": "leftover", "leftover": one.kind.value, "uri": one.uri, "files": files}
             )
@@ -400,27 +380,23 @@ def _leftover(record: dict[str, Any], roots: list[Location]) -> PlannedLeftover:
     kind = LeftoverKind(record["leftover"])
     if kind not in (*ALWAYS_PLANNED, *PLANNED_ON_REQUEST.values()):
         raise ValueError(f"{record['uri']}: {kind}, which kip33 never removes")
-    files = tuple(
-        PlannedLeftoverFile(
-            str(file["uri"]), int(file["size_bytes"]), int(file["last_modified_ms"])
-        )
-        for file in record["files"]
-    )
-    leftover = PlannedLeftover(kind, str(record["uri"]), files)
-    place = Location.of(leftover.uri)
-    expected = place.parent if not leftover.is_directory else place
-    for file in files:
-        there = Location.of(file.uri)
-        if there != expected.child(there.name) or there.name in ("", ".", ".."):
-            raise ValueError(f"{file.uri}: not a file of {leftover.uri}")
-    if not leftover.is_directory and [file.uri for file in files] != [leftover.uri]:
-        raise ValueError(f"{leftover.uri}: expected this one file")
+    uri = str(record["uri"])
+    place, is_directory = Location.of(uri), kind in MARKED_DIRECTORIES
+    folder = place if is_directory else place.parent
+    files = []
+    for of_file in record["files"]:
+        file = planned_file(of_file, [folder], "ms")
+        if file is None:
+            raise ValueError(f"{of_file['uri']}: not a file of {uri}")
+        files.append(file)
+    if not is_directory and [file.place.uri for file in files] != [uri]:
+        raise ValueError(f"{uri}: expected this one file")
     # The catalog has the places of orphans, which an earlier build may have put elsewhere.
     if kind != LeftoverKind.ORPHAN or not is_plain_path(place):
         require_plain_path(place, roots)
     if not _has_name_of(kind, place.name):
-        raise ValueError(f"{leftover.uri}: not the name of: {kind}")
-    return leftover
+        raise ValueError(f"{uri}: not the name of: {kind}")
+    return PlannedLeftover(kind, uri, tuple(files))
 
 
 def _has_name_of(kind: LeftoverKind, name: str) -> bool:
@@ -446,11 +422,12 @@ class LeftoverOutcome(StrEnum):
 class LeftoverResult(NamedTuple):
     """The outcome of a planned leftover; `why` it was kept or not removed."""
 
-    leftover: PlannedLeftover
+    leftover: LeftoverKind
+    uri: str
     outcome: LeftoverOutcome
-    files: int = 0  # removed
-    size_bytes: int = 0
-    why: str | None = None
+    files_removed: int
+    bytes_removed: int
+    why: str | None
 
 
 @dataclass(frozen=True)
@@ -462,19 +439,15 @@ class RemovedLeftovers:
     results: tuple[LeftoverResult, ...]
     warnings: tuple[str, ...]
 
-    def count(self, outcome: LeftoverOutcome) -> int:
-        """Return the number of leftovers with an outcome."""
-        return sum(1 for one in self.results if one.outcome == outcome)
-
     @property
     def files(self) -> int:
         """Return the number of removed files."""
-        return sum(one.files for one in self.results)
+        return sum(one.files_removed for one in self.results)
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all removed files."""
-        return sum(one.size_bytes for one in self.results)
+        return sum(one.bytes_removed for one in self.results)
 
 
 def remove_leftovers(
@@ -487,7 +460,7 @@ def remove_leftovers(
     """
     ignored: list[str] = []
     newest = choose(catalog, None, ignored.append).snapshot
-    source, index_dir = _roots_of(newest)
+    roots = source, index_dir = _roots_of(newest)
     expected = (plan.catalog, plan.source, plan.index_dir)
     current = (catalog.location.uri, newest.source, index_dir.uri)
     for planned, actual in zip(expected, current, strict=True):
@@ -498,84 +471,66 @@ def remove_leftovers(
     folders = {Location.of(one.uri).parent for one in plan.leftovers}  # maybe log directories
     with locked(folders | {folder.child("leftover") for folder in folders}, make=not dry_run):
         found = find_leftovers(catalog, newest)
-        removal = _Removal(found, (source, index_dir), dry_run)
-        results = tuple(map_in_order(source, plan.leftovers, removal.take))
+        listed = {(one.uri, one.kind) for one in found.found}
+
+        def take(planned: PlannedLeftover) -> LeftoverResult:
+            is_listed = (planned.uri, planned.kind) in listed
+            logs = _logs_of(planned, found.logs, roots) if is_listed else None
+            return _remove(planned, logs, roots, dry_run=dry_run)
+
+        results = tuple(map_in_order(source, plan.leftovers, take))
     return RemovedLeftovers(plan, dry_run, results, (*ignored, *found.warnings))
 
 
-class _Removal:
-    """Removes one leftover after another."""
-
-    def __init__(self, found: Leftovers, roots: _Roots, dry_run: bool) -> None:
-        self._logs, self._roots, self._dry_run = found.logs, roots, dry_run
-        self._there = {(one.uri, one.kind): one for one in found.found}
-
-    def take(self, planned: PlannedLeftover) -> LeftoverResult:
-        """Remove a leftover if it is still as planned; of a directory all files or none."""
-        files = size_bytes = 0
-        try:
-            there = self._as_planned(planned)
-            if there is None:
-                return LeftoverResult(planned, LeftoverOutcome.MISSING)
-            for file in there:
-                if not self._dry_run:
-                    remove(Location.of(file.uri))
-                files += 1
-                size_bytes += file.size_bytes
-            if planned.is_directory and not self._dry_run:
-                remove_empty_folder(Location.of(planned.uri))
-        except Kip33Error as keep:
-            return LeftoverResult(planned, LeftoverOutcome.KEPT, why=str(keep))
-        except OSError as error:
-            why = f"{planned.uri}: cannot be removed: {one_line(error)}"
-            return LeftoverResult(planned, LeftoverOutcome.FAILED, files, size_bytes, why)
-        return LeftoverResult(planned, LeftoverOutcome.REMOVED, files, size_bytes)
-
-    def _as_planned(self, planned: PlannedLeftover) -> list[PlannedLeftoverFile] | None:
-        """Return the files to remove, None if the leftover is missing; PlanError: it stays."""
-        place = Location.of(planned.uri)
-        if not _exists(place):
-            return None
-        if _is_linked(place, self._roots):
-            raise PlanError(f"{place.uri}: is a symbolic link now, or reached by one")
-        if planned.is_directory:
-            _require_no_other(planned, place)
-        files = [file for file in planned.files if _is_as_planned(file)]
-        leftover = self._there.get((planned.uri, planned.kind))
-        if leftover is None:
-            raise PlanError(
-                f"{planned.uri}: is no longer listed as {planned.kind}: its log exists again, or "
-                "its directory cannot be listed"
-            )
-        for log in _logs_of(leftover, self._logs, self._roots):
-            if _exists(log):
-                raise PlanError(f"{place.uri}: its log exists again: {log.uri}")
-        return files
+def _remove(
+    planned: PlannedLeftover, logs: Iterable[Location] | None, roots: _Roots, *, dry_run: bool
+) -> LeftoverResult:
+    """Remove a leftover if it is still as planned; of a directory all files or none."""
+    place, outcome, why = Location.of(planned.uri), LeftoverOutcome.REMOVED, None
+    removed: list[PlannedFile] = []
+    try:
+        if not exists(place):
+            outcome = LeftoverOutcome.MISSING
+        else:
+            for file in _files_there(planned, logs, roots):
+                if not dry_run:
+                    remove(file.place)
+                removed.append(file)
+            if planned.is_directory and not dry_run:
+                remove_empty_folder(place)
+    except Kip33Error as keep:
+        outcome, why = LeftoverOutcome.KEPT, str(keep)
+    except OSError as error:
+        outcome = LeftoverOutcome.FAILED
+        why = f"{planned.uri}: cannot be removed: {one_line(error)}"
+    size_bytes = sum(file.size_bytes for file in removed)
+    return LeftoverResult(planned.kind, planned.uri, outcome, len(removed), size_bytes, why)
 
 
-def _exists(place: Location) -> bool:
-    """Return whether there is anything at a place; OSError if the store does not answer."""
-    return os.path.lexists(place.path) if place.is_local else info_of(place) is not None
-
-
-def _require_no_other(planned: PlannedLeftover, directory: Location) -> None:
-    """Raise PlanError if a directory has an entry that the plan does not have."""
-    names = {Location.of(file.uri).name for file in planned.files}
-    for info in directory.filesystem().get_file_info(fs.FileSelector(directory.path)):
+def _files_there(
+    planned: PlannedLeftover, logs: Iterable[Location] | None, roots: _Roots
+) -> list[PlannedFile]:
+    """Return the files to remove; PlanError: it stays. Without `logs` it is not listed any more."""
+    place = Location.of(planned.uri)
+    for one in (place, *(file.place for file in planned.files)):
+        if _is_linked(one, roots):
+            raise PlanError(f"{one.uri}: is a symbolic link now, or reached by one")
+    names = {file.name for file in planned.files}
+    for info in _entries_of(place) if planned.is_directory else ():
         if shown_name(info) not in names:
-            raise PlanError(f"{directory.uri}/{shown_name(info)}: is not in the plan")
+            raise PlanError(f"{place.uri}/{shown_name(info)}: is not in the plan")
+    now = files_now(planned.files, unit="ms")
+    if now.others:
+        raise PlanError(now.others[0])
+    if logs is None:
+        raise PlanError(
+            f"{planned.uri}: is no longer listed as {planned.kind}: its log exists again, or its "
+            "directory cannot be listed"
+        )
+    if log := next(filter(exists, logs), None):
+        raise PlanError(f"{place.uri}: its log exists again: {log.uri}")
+    return now.there
 
 
-def _is_as_planned(file: PlannedLeftoverFile) -> bool:
-    """Return whether a file exists; PlanError if it differs from the plan."""
-    place = Location.of(file.uri)
-    if not _exists(place):
-        return False
-    if is_link(place):
-        raise PlanError(f"{place.uri}: is a symbolic link now")
-    now = status_of(place)
-    if now is None:
-        raise PlanError(f"{place.uri}: is not a file now")
-    if change := change_since(*now, file.size_bytes, file.last_modified_ms, "ms"):
-        raise PlanError(f"{place.uri}: {change}")
-    return True
+def _entries_of(directory: Location) -> list[fs.FileInfo]:
+    return list(directory.filesystem().get_file_info(fs.FileSelector(directory.path)))

@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import Column, Listing, Unfinished
 from kip33.archive.sources import (
@@ -33,7 +34,6 @@ from kip33.builds.orphans import OrphanPlan
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import design_of
 from kip33.formats.index_kinds import IndexKind
-from kip33.retention.broker_locks import locked
 from kip33.rules.index_builder import IndexSettings
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive import common_options as common
+from kip33.archive.broker_locks import locked
 from kip33.archive.directory import Segment
 from kip33.archive.listing import Listing, Unfinished
 from kip33.archive.log_directory import found_on_start
@@ -31,7 +32,6 @@ from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.published_files import IndexPublisher, SegmentFiles, TargetFile
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, verify_file
-from kip33.retention.broker_locks import locked
 from kip33.rules.broker_directory import ON_START, Find, Found, start_beyond_end
 from kip33.rules.broker_start import CUT, Repair, RepairAction, repair_of
 from kip33.rules.index_builder import IndexSettings, TopicSettings

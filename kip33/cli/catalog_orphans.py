@@ -44,7 +44,6 @@ from kip33.cli.output import (
 from kip33.cli.runs import CommandRun, runs
 from kip33.stores.locations import Location
 
-_RESULT: Final = ("leftover", "uri", "outcome", "files_removed", "bytes_removed", "why")
 _STAYS: Final = (LeftoverOutcome.KEPT, LeftoverOutcome.FAILED)
 
 
@@ -192,10 +191,10 @@ def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
     for warning in done.warnings:
         warn(warning)
-    rows = [_result_record(one) for one in done.results]
+    rows = [one._asdict() for one in done.results]
     return Output(
         page=_applied_page(done, rows),
-        rows=[RowList("results", rows, "result", columns=_RESULT)],
+        rows=[RowList("results", rows, "result", columns=LeftoverResult._fields)],
         summary=_summary(opened, done),
         if_unwritten="" if dry_run else f"removed: {counted(done.files, 'file')}",
         findings={one.value: _finding(done, one) for one in _STAYS},
@@ -206,7 +205,7 @@ def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
 
 def _finding(done: RemovedLeftovers, outcome: LeftoverOutcome) -> OutputFinding:
     results = [one for one in done.results if one.outcome == outcome]
-    examples = [f"{one.leftover.uri}: {one.why}" for one in results]
+    examples = [f"{one.uri}: {one.why}" for one in results]
     return OutputFinding(len(results), "leftover", lambda: examples)
 
 
@@ -223,17 +222,6 @@ def _summary(opened: Catalog, done: RemovedLeftovers) -> dict[str, Any]:
     }
 
 
-def _result_record(result: LeftoverResult) -> dict[str, Any]:
-    return {
-        "leftover": result.leftover.kind.value,
-        "uri": result.leftover.uri,
-        "outcome": result.outcome.value,
-        "files_removed": result.files,
-        "bytes_removed": result.size_bytes,
-        "why": result.why,
-    }
-
-
 def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table]:
     """Yield what stays and why, or in a dry run everything; then the sums."""
     columns = (
@@ -246,9 +234,10 @@ def _applied_page(done: RemovedLeftovers, rows: Sequence[Row]) -> Iterator[Table
         title = "would be removed, or stays" if done.dry_run else "what stays"
         yield Table(columns, shown, title, "leftovers")
     removed = "would be removed" if done.dry_run else "removed"
+    counts = Counter(one.outcome for one in done.results)
     yield facts(
         "orphans --apply",
         ("plan", done.plan.plan_id),
         (removed, f"{counted(done.files, 'file')}, {human_bytes(done.size_bytes)}"),
-        *((f"{one}", counted(done.count(one), "leftover")) for one in LeftoverOutcome),
+        *((f"{one}", counted(counts[one], "leftover")) for one in LeftoverOutcome),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kip33.builds.repair_plan import RepairFinding, RepairOptions, RepairRequest
+from kip33.builds.repair_plan import REPAIRS, RepairFinding, RepairOptions, RepairRequest
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import (
     Column,
@@ -28,10 +28,6 @@ from kip33.rules.broker_start import RepairAction
 if TYPE_CHECKING:
     from kip33.builds.repair_plan import RepairSummary, SegmentRepair
 
-_FIELDS: Final = (
-    *("log_uri", "topic", "partition", "base_offset", "status", "time_index_verdict"),
-    *("offset_index_verdict", "time_index", "offset_index", "cut_bytes", "why", "outcome"),
-)
 _WARNINGS: Final = {
     RepairFinding.DAMAGED: "nothing was changed; --apply writes and removes these index files",
     RepairFinding.BY_HAND: "some segments must be repaired by hand; their rows say what to do",
@@ -87,7 +83,9 @@ def repair(request: RepairRequest, run: CommandRun) -> Output:
         )
     return Output(
         page=lambda summary: _page(repaired, summary),
-        rows=[RowList("repairs", (one.as_row() for one in repaired.repairs), columns=_FIELDS)],
+        rows=[
+            RowList("repairs", (one.as_row() for one in repaired.repairs), columns=REPAIRS.names)
+        ],
         summary=repaired.as_record(),
         findings=_findings(repaired),
         incomplete=[RepairFinding.FAILED],

@@ -28,11 +28,16 @@ from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
 from kip33.formats.times import with_iso_times
 from kip33.retention.apply import Applied, apply_plan
-from kip33.retention.apply_segment import PartitionOutcome, Record, RecordKind, StepOutcome
+from kip33.retention.apply_segment import (
+    KEPT_PLAN,
+    PartitionOutcome,
+    Record,
+    RecordKind,
+    StepOutcome,
+)
 from kip33.retention.partition_texts import sizes_text
 from kip33.retention.plan import PARTITION_KEY, RetentionPlan, read_plan
 from kip33.retention.retention_options import ApplyOptions, UndoOptions
-from kip33.retention.trash import KEPT_PLAN
 from kip33.retention.undo import Undone, undo_plan
 from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.locations import Location

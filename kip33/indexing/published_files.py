@@ -51,6 +51,7 @@ from kip33.stores.file_owners import correct_owner, publish_beside
 from kip33.stores.files import (
     FileStatus,
     entries_of,
+    is_as_listed,
     is_file,
     listed_status,
     one_line,
@@ -177,20 +178,6 @@ def in_groups(
 def cannot_be_written(place: Location, why: object) -> str:
     """Return the `index_error` of a file that cannot be written."""
     return f"{place.uri}: cannot be written: {why}"
-
-
-def log_has_changed(log: Location, size_bytes: int | None, modified_ms: int | None) -> bool:
-    """Return whether a log differs from its size and time in an earlier listing.
-
-    OSError as the store does.
-    """
-    now = status_of(log)
-    if now is None or modified_ms is None or now.modified_ms is None:
-        return True
-    ticks_ms = 1000 if log.is_object_store else 1
-    if now.modified_ms // ticks_ms != modified_ms // ticks_ms:
-        return True
-    return not log.inside and now.size_bytes != size_bytes
 
 
 class IndexPublisher:
@@ -368,7 +355,7 @@ def _look(
         return There.SAME, status, data
     is_newer = owner is not Owner.ANOTHERS and status != file.seen
     listed = segment.size_bytes, segment.last_modified_ms
-    is_newer = is_newer and log_has_changed(segment.log, *listed)
+    is_newer = is_newer and (None in listed or not is_as_listed(segment.log, *listed))
     return There.NEWER if is_newer else There.OTHER, status, data
 
 

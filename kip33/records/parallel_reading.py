@@ -1,12 +1,13 @@
 """An archive read by several processes, with the rows and the order of one process.
 
-A part is some small segments, or a span of a large one. A worker reads a part as if it knew no
-earlier one. That is right unless earlier segments have some of its offsets, or a span begins where
-no batch does. The parent knows when it comes to the part, and then reads it itself.
+A part is some small segments, or a span of a large one. A catalog tells which offsets earlier
+segments have, so a worker reads a part as it is. Without a catalog that is known when the earlier
+parts were read: this process reads a part itself that turns out to share offsets with them. And a
+worker that finds no batch where the next span begins reads the rest of the segment.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -15,23 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.catalog.catalog import Warn, warn_caller
-from kip33.errors import FileReadError, Kip33Error
-from kip33.records.partitions import PartitionSegments, ReadSegment
-from kip33.records.reading import Level, Reading, points_of
+from kip33.records.partitions import PartitionSegments
+from kip33.records.reading import Level, Reading
 from kip33.records.record_request import Faults, LogsRead, RecordRequest
-from kip33.records.segment_reader import (
-    Reached,
-    SegmentReader,
-    Span,
-    first_new_of,
-    needs,
-    offset_index_of,
-    request_inside,
-    start_of,
-)
+from kip33.records.segment_reader import SegmentReader
+from kip33.records.segment_spans import spans_of
 from kip33.records.transaction_fates import Begun, begun_of
 from kip33.rules.packing import FILE_COST_BYTES, LEAST_BIN_COST
-from kip33.stores.files import opened
 
 PART_BYTES: Final = 1 << 24  # of logs, about
 MOST_SEGMENTS: Final = 256  # of a part
@@ -64,17 +55,28 @@ class _Part(NamedTuple):
     number: int  # of the partition
     begun: Begun
     segments: PartitionSegments
-    span: Span | None
     cost_bytes: int
+
+    def after(self, next_offset: int) -> "_Part":
+        """Return the part without smaller offsets, which earlier segments have."""
+        return self._replace(segments=[one.after(next_offset) for one in self.segments])
+
+
+class _End(NamedTuple):
+    """How far a part was read."""
+
+    next_offset: int  # after the last one
+    is_over: bool  # no later record of the partition is wanted
+    reaches_stop: bool  # of its span; if not, all that can be read of the segment was
 
 
 class _Piece(NamedTuple):
-    """What a worker sends: a result, or the end of a part; with lines and logs before it."""
+    """What a worker sends: some results, or the end of a part; with lines and logs before it."""
 
     results: list[Any]
     lines: list[str]
     logs: LogsRead
-    reached: Reached | None = None
+    end: _End | None = None
 
 
 class ParallelReading(Generic[Result]):
@@ -119,10 +121,14 @@ class ParallelReading(Generic[Result]):
             return
         over: set[int] = set()  # partitions of which no later record is wanted
         parts = _parts_of(partitions, self._reading.request, over)
-        run = _PartReader(self._reading, self._then)
         alone = _first_of(parts, LEAST_BIN_COST if may_stop else 0)
+        run = _PartReader(self._reading, self._then)
         with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
-            yield from self._merged(chain(alone, running), over, lines, logs or LogsRead())
+            for piece in self._pieces(chain(alone, running), over):
+                lines += piece.lines
+                if logs:
+                    logs.add(piece.logs)
+                yield from piece.results
 
     def _sizes_of(self, partitions: list[PartitionSegments]) -> npt.NDArray[np.int64]:
         request = self._reading.request
@@ -131,40 +137,32 @@ class ParallelReading(Generic[Result]):
         ]
         return np.array(sizes, np.int64)
 
-    def _merged(
-        self,
-        running: Iterable[tuple[_Part, Iterator[_Piece] | None]],
-        over: set[int],
-        lines: list[str],
-        logs: LogsRead,
-    ) -> Iterator[Result]:
-        """Yield the results of parts; `over` gets the partitions that are read no further.
+    def _pieces(
+        self, running: Iterable[tuple[_Part, Iterator[_Piece] | None]], over: set[int]
+    ) -> Iterator[_Piece]:
+        """Yield the pieces of parts; `over` gets the partitions that are read no further.
 
         A part without pieces is read by this process.
         """
-        faults = Faults(self._reading.on_error, self._reading.schema, lines, logs, self._warn)
-        reader = self._reading.segment_reader(faults)
-        number = -1
+        here = _PartReader(self._reading, self._then)
+        number, log, is_whole = -1, None, False
+        before = next_offset = 0  # after the last one before this segment, and so far
         for part, pieces in running:
             if part.number != number:
-                number = part.number
-                reader.begin(part.begun)
-            if reader.is_over:
-                over.add(number)
+                number, next_offset = part.number, 0
+                if part.begun.notice:
+                    self._warn(part.begun.notice)
+            if number in over or (is_whole and part.segments[-1].log == log):
                 continue
-            agrees = reader.agrees(part.segments, part.span)
-            if agrees is None:
-                continue
-            if pieces is None or not agrees:
-                batches = reader.read_instead(part.segments, part.span)
-                yield from chain.from_iterable(map(self._then, batches))
-                continue
-            for piece in pieces:
-                lines += piece.lines
-                logs.add(piece.logs)
-                yield from piece.results
-                if piece.reached:
-                    reader.follow(part.segments, piece.reached)
+            if part.segments[-1].log != log:
+                log, before = part.segments[-1].log, next_offset
+            new = part.after(before)
+            for piece in here(new) if pieces is None or new != part else pieces:
+                yield piece
+                if end := piece.end:
+                    next_offset, is_whole = max(next_offset, end.next_offset), not end.reaches_stop
+                    if end.is_over:
+                        over.add(number)
 
 
 def _first_of(parts: Iterator[_Part], cost_bytes: int) -> Iterator[tuple[_Part, None]]:
@@ -179,29 +177,33 @@ def _segments_of(part: _Part) -> tuple[str, int]:
 
 
 class _PartReader(Generic[Result]):
-    """Reads parts in a worker process."""
+    """Reads parts, in a worker process or in this one."""
 
     def __init__(
         self, reading: Reading, then: Callable[[pa.RecordBatch], Iterable[Result]]
     ) -> None:
-        """Take what is read; the reader itself is made in the worker."""
+        """Take what is read; the reader itself is made where it reads."""
         self._reading, self._then = reading, then
+        self._lines: list[str] = []
+        self._logs = LogsRead()
         self._reader: SegmentReader | None = None
 
     def __call__(self, part: _Part) -> Iterator[_Piece]:
         """Yield the results of a part, and at last how far it was read."""
-        lines: list[str] = []
-        logs = LogsRead()
-        faults = Faults(self._reading.on_error, self._reading.schema, lines, logs)
+        reading = self._reading
         if self._reader is None:
-            self._reader = self._reading.segment_reader(faults)
+            faults = Faults(reading.on_error, reading.schema, self._lines, self._logs)
+            self._reader = reading.segment_reader(faults)
         reader = self._reader
-        reader.begin_anew(part.begun, faults)
-        for batch in reader.read_on(part.segments, part.span):
+        for batch in reader.read_part(part.begun, part.segments, takes_over=True):
             for result in self._then(batch):
-                yield _Piece([result], lines[:], logs.take())
-                lines.clear()
-        yield _Piece([], lines, logs, reader.reached)
+                yield self._piece([result])
+        yield self._piece([], _End(reader.next_offset, reader.is_over, reader.reaches_stop))
+
+    def _piece(self, results: list[Result], end: _End | None = None) -> _Piece:
+        lines = self._lines[:]
+        self._lines.clear()
+        return _Piece(results, lines, self._logs.take(), end)
 
 
 def _parts_of(
@@ -214,51 +216,18 @@ def _parts_of(
             continue
         segments: PartitionSegments = []
         cost = 0
-        for segment in partition:
+        for segment in begun.request.needed_of(partition):
             if number in over:
                 break
-            is_needed = needs(begun.request, segment, first_new_of(segment, 0))
-            spans = _spans_of(segment, begun.request) if is_needed else []
-            weight = segment.listed_bytes + FILE_COST_BYTES // 16 if is_needed else 0
-            if segments and (spans or cost + weight > PART_BYTES or len(segments) == MOST_SEGMENTS):
-                yield _Part(number, begun, segments, None, cost)
+            spans = spans_of(segment, begun.request, PART_BYTES)
+            weight = segment.listed_bytes + FILE_COST_BYTES // 16
+            is_full = cost + weight > PART_BYTES or len(segments) == MOST_SEGMENTS
+            if segments and (len(spans) > 1 or is_full):
+                yield _Part(number, begun, segments, cost)
                 segments, cost = [], 0
-            if spans:
-                each = segment.listed_bytes // len(spans)
-                yield from (_Part(number, begun, [segment], span, each) for span in spans)
+            if len(spans) > 1:
+                yield from (_Part(number, begun, [span], span.listed_bytes) for span in spans)
             else:
                 segments, cost = [*segments, segment], cost + weight
         if segments:
-            yield _Part(number, begun, segments, None, cost)
-
-
-def _spans_of(segment: ReadSegment, request: RecordRequest) -> list[Span]:
-    """Return the spans of a large segment, by its `.index`; none if it is read as a whole.
-
-    It is, where reading may stop inside it: how much is read then depends on where it begins.
-    """
-    last_offset = request.limits.last_offset
-    is_end = segment.next_base_offset is None or segment.next_base_offset > last_offset
-    stops = request.disorder_ms is not None or (last_offset < RecordRequest().limits.last_offset)
-    if 2 * segment.listed_bytes < 3 * PART_BYTES or segment.error or segment.conflict:
-        return []
-    if segment.warnings(request.limits.first_offset):  # said once
-        return []
-    if segment.until_offset is not None or (stops and is_end):
-        return []
-    inside = request_inside(request, segment, first_new_of(segment, 0))
-    with ExitStack() as files:
-        try:
-            read_into, size_bytes = files.enter_context(opened(segment.log))
-            size_bytes = segment.readable_bytes(size_bytes)
-            index = offset_index_of(segment, files)
-            if index is None:
-                return []
-            starts = [start_of(segment, inside.limits, read_into, size_bytes)]
-            for _, position in points_of(index, size_bytes, PART_BYTES):
-                if starts[-1] < position < size_bytes:
-                    starts.append(position)
-        except (FileReadError, Kip33Error):
-            return []
-    stops_at = [*starts[1:], None]
-    return [Span(*ends, size_bytes) for ends in zip(starts, stops_at, strict=True)]
+            yield _Part(number, begun, segments, cost)

@@ -11,15 +11,16 @@ from those of another segment has a conflict, which a reader reports as it repor
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.listing import with_topic_ids
+from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_window import LogWindow
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import (
@@ -32,26 +33,21 @@ from kip33.catalog.catalog import (
 )
 from kip33.catalog.tiers import (
     IS_DIFFERENT,
-    IS_REMOTE,
-    LATEST_EPOCH,
     UNSURE_FROM,
     UNTIL,
     CatalogSnapshot,
+    Row,
     Tiers,
+    extent_of,
     unsure_text,
 )
 from kip33.catalog.topics_by_name import topics_of_segments
 from kip33.errors import FileReadError, LocationError, counted
-from kip33.formats.batch import CODEC_MASK, MAX_INT32, BatchColumns
+from kip33.formats.batch import MAX_INT32
+from kip33.formats.byte_sources import ReadInto
 from kip33.formats.names import parse_partition_dir
 from kip33.options import Path
-from kip33.rules.offset_holes import (
-    UNKNOWN_END,
-    Extent,
-    HoleKind,
-    holes_of_one,
-    most_complete_of,
-)
+from kip33.rules.offset_holes import Extent, HoleKind, OffsetSpan, holes_between, most_complete_of
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.rules.topics_of_a_name import TopicsOfName
@@ -110,17 +106,25 @@ class HeaderFigures(NamedTuple):
     max_timestamp: int | None = None  # -1: no record has a timestamp
 
 
-class OffsetShare(NamedTuple):
-    """The offsets of a segment that one task reads."""
+class Span(NamedTuple):
+    """A part of a segment's log that is read alone: it begins and ends where batches begin."""
 
-    first_offset: int
-    end_offset: int  # exclusive
+    start: int
+    stop: int | None  # batches that begin before it are read; None: all
+    first_offset: int  # in the header of the batch at the start
+    end_offset: int | None  # in that of the batch at the stop
+    log_bytes: int  # how much of the log there was to read
+
+    def is_there(self, read_into: ReadInto, size_bytes: int) -> bool:
+        """Return whether a batch begins at the start as it did; not in a log written since."""
+        first = next(LogWindow(read_into, size_bytes).headers(self.start), None)
+        return first is not None and first.base_offset == self.first_offset
 
 
 class ReadSegment(NamedTuple):
     """One segment of a partition; None: not known."""
 
-    log: Location
+    slice: LogSlice
     log_dir: str | None
     topic: str | None
     partition: int | None
@@ -131,30 +135,39 @@ class ReadSegment(NamedTuple):
     open_transactions: str | None = None  # at its end, see `rules.transaction_index`
     listed_bytes: int = 0  # to share the work of several tasks
     extent: Extent = Extent()  # to compare replicas
-    first_new_offset: int = 0  # smaller ones are in earlier segments; 0: none is known to be
-    index_uri: str | None = None  # of the catalog's .timeindex
     damage: str | None = None  # why a catalog's log is valid only in part
     refused: str | None = None  # why a broker would keep nothing of a catalog's log
     hole: str | None = None  # which offsets are surely missing before it
     error: str | None = None  # why the segment cannot be read
     has_inner_times: bool = False  # a wrapper of v0 may have v1 messages: no header has their times
-    only_v2: bool = False  # all its batches are complete and of magic 2, by a catalog
-    share: OffsetShare | None = None  # None: the whole segment
+    span: Span | None = None  # None: the whole segment
     topic_id: str | None = None
     batches_crc32: int | None = None  # 0: it has no batch
     last_modified_ms: int | None = None  # of the log
-    is_remote: bool = False  # of two tiers
-    until_offset: int | None = None  # from here on other segments are the log; None: to its end
     unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
 
     @property
+    def log(self) -> Location:
+        """Return its file."""
+        return self.slice.log
+
+    @property
     def last_offset(self) -> int | None:
         """Return its last offset that is read."""
-        last = self.figures.last_offset if self.figures else None
-        if last is None or self.until_offset is None:
-            return last
-        return min(last, self.until_offset - 1)
+        last, until = self.figures.last_offset if self.figures else None, self.slice.until_offset
+        return last if last is None or until is None else min(last, until - 1)
+
+    @property
+    def offsets(self) -> OffsetSpan:
+        """Return which offsets are read of it, and how many records."""
+        known = self.figures or HeaderFigures()
+        return OffsetSpan.of(
+            *(self.base_offset or 0, known.last_offset),
+            *(self.slice.until_offset, known.record_count),
+            is_empty=known.batch_count == 0 and not self.damage,
+            is_damaged=self.figures is None or self.damage is not None,
+        )
 
     @property
     def max_timestamp(self) -> int | None:
@@ -164,7 +177,7 @@ class ReadSegment(NamedTuple):
     @property
     def reached_timestamp(self) -> int:
         """Return the largest timestamp of the records that are read; -1: none, or not known."""
-        return -1 if self.until_offset is not None else self.max_timestamp or -1
+        return -1 if self.slice.until_offset is not None else self.max_timestamp or -1
 
     @property
     def is_checked(self) -> bool:
@@ -191,36 +204,28 @@ class ReadSegment(NamedTuple):
             end_offset, is_last=is_last, next_base_offset=self.next_base_offset
         )
 
-    def inside(self, batches: BatchColumns) -> BatchColumns:
-        """Return the batches that begin before `until_offset`.
-
-        A wrapper of v0 or v1 is kept, because its header does not say where it begins.
-        """
-        if self.until_offset is None:
-            return batches
-        is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-        inside: BatchColumns = batches[(batches["base_offset"] < self.until_offset) | is_wrapper]
-        return inside
-
     def end_of(self, last_offsets: npt.NDArray[np.int64]) -> int:
-        """Return the offset after the last one of some batches, at most `until_offset`; 0: none.
+        """Return the offset after the last one of some batches, at most the slice's; 0: none.
 
         What is 2^31 or more after the base offset is ignored: no valid segment has such an offset.
         """
         most = min((self.base_offset or 0) + MAX_INT32, MAX_INT64 - 1)
         end = int(last_offsets[last_offsets <= most].max(initial=-1)) + 1
-        return end if self.until_offset is None else min(end, self.until_offset)
-
-    def is_before(self, later: "ReadSegment") -> bool:
-        """Return whether both are of one replica of a partition, in order."""
-        if None in (self.base_offset, later.base_offset) or self.of_replica != later.of_replica:
-            return False
-        return (self.base_offset or 0) <= (later.base_offset or 0)
+        until = self.slice.until_offset
+        return end if until is None else min(end, until)
 
     @property
-    def of_replica(self) -> tuple[str | None, str | int | None, int | None]:
-        """Return what the segments of one replica have in common."""
-        return self.log_dir, self.topic or self.log.parent.uri, self.partition
+    def has_new_offsets(self) -> bool:
+        """Return whether it may have offsets that no earlier segment has."""
+        last_offset = None if self.damage else self.last_offset
+        return last_offset is None or last_offset >= self.slice.from_offset
+
+    def after(self, end_offset: int) -> Self:
+        """Return the segment without the offsets of segments that end here."""
+        from_offset = max(self.slice.from_offset, end_offset)
+        if self.base_offset is None or self.base_offset >= from_offset:
+            return self
+        return self._replace(slice=self.slice._replace(from_offset=from_offset))
 
     def readable_bytes(self, size_bytes: int) -> int:
         """Return how much of a log of `size_bytes` is read: no more than its catalog describes."""
@@ -249,7 +254,6 @@ _FROM_CATALOG: Final = [
         *HeaderFigures._fields,
     ),
 ]
-_OF_EXTENT: Final = ("status", "size_bytes", "valid_bytes", "last_offset")
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
@@ -322,17 +326,17 @@ def partitions_of(
     """
     tell = tell or Tell()
     if isinstance(source, HoldsCatalog):
-        return _replicas(_of_catalog(source.catalog, selection, tell), selection)
+        return _of_catalogs(_newest(source.catalog, tell), selection, tell)
     if isinstance(source, HoldsTiers):
         tiers = Tiers.newest(source.catalogs, tell.ignored, tell.unsure)
-        return _replicas(_of_tiers(tiers, selection, tell), selection)
+        return _of_catalogs(tiers, selection, tell)
     if isinstance(source, Segment):
         return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
     if catalog := catalog_unless_source(place, tell.unsure):
-        return _replicas(_of_catalog(catalog, selection, tell), selection)
+        return _of_catalogs(_newest(catalog, tell), selection, tell)
     return _replicas(_of_archive(place, selection, layout_of(layout), tell), selection)
 
 
@@ -359,7 +363,7 @@ def _of_directory(directory: Location) -> list[ReadSegment]:
     except FileReadError:
         return []
     return [
-        ReadSegment(directory.child(file.name), None, None, None, base_offset)
+        ReadSegment(LogSlice(directory.child(file.name)), None, None, None, base_offset)
         for base_offset, files in segments.items()
         for file in files
         if is_log(file)
@@ -372,12 +376,12 @@ def _of_log(log: Location) -> ReadSegment:
     named = parse_partition_dir(log.parent.name)
     topic, partition = (named.topic, named.partition) if named else (None, None)
     base_offset = base_offset_in(log.name)
-    return ReadSegment(log, None, topic, partition, base_offset)
+    return ReadSegment(LogSlice(log), None, topic, partition, base_offset)
 
 
 def _of_listed(segment: Segment, log: Location) -> ReadSegment:
     return ReadSegment(
-        log,
+        LogSlice(log),
         segment.log_dir,
         segment.topic,
         segment.partition,
@@ -391,13 +395,29 @@ def _of_listed(segment: Segment, log: Location) -> ReadSegment:
     )
 
 
-def _of_catalog(catalog: Catalog, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    source = CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+def _newest(catalog: Catalog, tell: Tell) -> CatalogSnapshot:
+    return CatalogSnapshot(catalog, choose(catalog, None, tell.ignored).snapshot)
+
+
+def _of_catalogs(
+    source: CatalogSnapshot | Tiers, selection: Selection, tell: Tell
+) -> list[PartitionSegments]:
+    """Return the partitions with the segments that make up their logs."""
     known, topics = _topics_in(source, selection)
-    rows = source.rows(_FROM_CATALOG, topics)
-    if known and not rows.num_rows:
+    rows = source.log_rows(_FROM_CATALOG, topics).to_pylist()
+    if known and not rows:
         raise _nothing_of(selection, known)
-    return selection.of([_of_row(row) for row in rows.to_pylist()], tell)
+    firsts: dict[Any, str] = {}
+    for row in rows:
+        if not row[IS_DIFFERENT]:
+            firsts.setdefault(_start_of(row), row["log_uri"])
+    others = (firsts.get(_start_of(row), "another segment") for row in rows)
+    segments = [_of_row(row, other) for row, other in zip(rows, others, strict=True)]
+    return _replicas(selection.of(segments, tell), selection)
+
+
+def _start_of(row: Row) -> Any:
+    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
 
 
 def _topics_in(
@@ -415,80 +435,42 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_tiers(tiers: Tiers, selection: Selection, tell: Tell) -> list[ReadSegment]:
-    """Return the segments of two tiers that make up each replica's log.
+def _of_row(row: Row, other: str) -> ReadSegment:
+    """Return a catalog row; only a log that a build has read gives facts.
 
-    Directories that were not listed are there, too; a remote one in each replica.
+    `other` is the segment that one that differs has its offsets from.
     """
-    known, topics = _topics_in(tiers, selection)
-    rows = tiers.log_rows(_FROM_CATALOG, topics).to_pylist()
-    firsts: dict[Any, str] = {}
-    for row in rows:
-        if not row[IS_DIFFERENT]:
-            firsts.setdefault(_start_of(row), row["log_uri"])
-    found = [_of_tier(row, firsts.get(_start_of(row), "another segment")) for row in rows]
-    replicas: defaultdict[Any, set[str | None]] = defaultdict(set)
-    for segment in found:
-        replicas[segment.topic, segment.partition].add(segment.log_dir)
-    for tier in tiers:
-        unlisted = tier.rows(_FROM_CATALOG, topics).filter(pc.field("base_offset").is_null())
-        for row in unlisted.to_pylist():
-            of_one = {row["log_dir"]}
-            if tier is tiers.remote:
-                of_one = replicas.get((row["topic"], row["partition"]), of_one)
-            found += [_of_row(row | {"log_dir": log_dir}) for log_dir in of_one]
-    if known and not found:
-        raise _nothing_of(selection, known)
-    return selection.of(found, tell)
-
-
-def _start_of(row: dict[str, Any]) -> Any:
-    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
-
-
-def _of_tier(row: dict[str, Any], other: str) -> ReadSegment:
-    """Return a row of the union; `other` is what one that differs has its offsets from."""
-    segment = _of_row(row)._replace(
-        is_remote=row[IS_REMOTE], until_offset=row[UNTIL], unsure_from=row[UNSURE_FROM]
-    )
-    base, last = row["base_offset"], segment.last_offset
-    end = base if last is None else last + 1
-    extent = Extent.of_tiers(row["status"], base, end, row[LATEST_EPOCH])
-    segment = segment._replace(extent=extent)
-    if segment.until_offset is not None:  # not what is open there
-        segment = segment._replace(open_transactions=None)
-    if not row[IS_DIFFERENT]:
-        return segment
-    return segment._replace(
-        conflict=f"{row['log_uri']}: the offsets of {other} and other records found, expected a "
-        "copy; its records are not read"
-    )
-
-
-def _of_row(row: dict[str, Any]) -> ReadSegment:
-    """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
     is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
+    conflict = (
+        f"{row['log_uri']}: the offsets of {other} and other records found, expected a copy; its "
+        "records are not read"
+    )
+    is_cut = row[UNTIL] is not None  # then other transactions are open at its end
     return ReadSegment(
-        log=Location.of(row["log_uri"]),
+        slice=LogSlice(
+            Location.of(row["log_uri"]),
+            Location.of(row["index_uri"]) if row["index_uri"] else None,
+            until_offset=row[UNTIL],
+        ),
         log_dir=row["log_dir"],
         topic=row["topic"],
         partition=row["partition"],
         base_offset=row["base_offset"],
         figures=HeaderFigures(*map(row.get, HeaderFigures._fields)) if is_known else None,
         smallest_timestamp=row["smallest_timestamp"] if is_known else None,
-        open_transactions=row["open_transactions"] if is_known else None,
-        index_uri=row["index_uri"],
+        open_transactions=row["open_transactions"] if is_known and not is_cut else None,
         damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
         refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
-        extent=Extent.of(*(row[name] for name in _OF_EXTENT)),
+        extent=extent_of(row),
         topic_id=row["topic_id"],
         batches_crc32=row["batches_crc32"],
         last_modified_ms=row["last_modified_ms"],
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
-        only_v2=row["status"] == SegmentStatus.OK and row["magics"] == [2],
+        unsure_from=row[UNSURE_FROM],
+        conflict=conflict if row[IS_DIFFERENT] else None,
     )
 
 
@@ -531,19 +513,14 @@ def _unsure_from(segment: ReadSegment) -> int:
 def _in_order(segments: PartitionSegments) -> PartitionSegments:
     """Return segments by base offset, local before remote; those without one come last.
 
-    Each gets the next one's base offset, and the offset after the last one of those before.
+    Each gets the next one's base offset, and is a slice without what earlier ones have.
     """
-    ordered = sorted(
-        segments,
-        key=lambda one: (one.base_offset is None, one.base_offset, one.is_remote, one.log.uri),
-    )
+    ordered = sorted(segments, key=lambda one: (one.base_offset is None, one.base_offset))
     following = [*(segment.base_offset for segment in ordered[1:]), None]
-    placed, first_new = [], 0
+    placed, end = [], 0
     for segment, offset, hole in zip(ordered, following, _holes_before(ordered), strict=True):
-        placed.append(
-            segment._replace(next_base_offset=offset, first_new_offset=first_new, hole=hole)
-        )
-        first_new = max(first_new, -1 if segment.last_offset is None else segment.last_offset + 1)
+        placed.append(segment.after(end)._replace(next_base_offset=offset, hole=hole))
+        end = max(end, -1 if segment.last_offset is None else segment.last_offset + 1)
     return placed
 
 
@@ -553,33 +530,10 @@ def _holes_before(ordered: PartitionSegments) -> list[str | None]:
     Without a catalog this is not known.
     """
     notes: list[str | None] = [None] * len(ordered)
-    placed = [one for one in ordered if one.base_offset is not None]
-    ends = [_log_end(one) for one in placed]
-    if not any(
-        0 <= end < (one.base_offset or 0) for end, one in zip(ends, placed[1:], strict=False)
-    ):
-        return notes
-    is_broken = [one.figures is None or one.damage is not None for one in placed]
-    is_sparse = [_is_sparse(one, end) for one, end in zip(placed, ends, strict=True)]
-    bases = [one.base_offset or 0 for one in placed]
-    for after, first, end, kind in holes_of_one(bases, ends, is_broken, is_sparse):
+    for after, first, end, kind in holes_between([one.offsets for one in ordered]):
         if kind == HoleKind.CERTAIN:
             notes[after + 1] = f"offsets {first} to {end - 1} are missing before it"
     return notes
-
-
-def _log_end(segment: ReadSegment) -> int:
-    """Return the offset after the last one that belongs to the log, or UNKNOWN_END."""
-    if segment.last_offset is None:
-        is_bare = segment.figures is not None and segment.figures.batch_count == 0
-        return (segment.base_offset or 0) if is_bare and not segment.damage else UNKNOWN_END
-    return segment.last_offset + 1
-
-
-def _is_sparse(segment: ReadSegment, end: int) -> bool:
-    """Return whether it has fewer records than offsets, as after compaction."""
-    records = segment.figures.record_count if segment.figures else None
-    return records is not None and records < end - (segment.base_offset or 0)
 
 
 def _shown(selection: Selection) -> str:

@@ -6,7 +6,6 @@ at entries of its `.index`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain
 from typing import (
@@ -27,15 +26,13 @@ import pyarrow as pa
 from kip33.archive import common_options as common
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.catalog.schema import chosen
-from kip33.errors import CatalogError, FileReadError, Kip33Error, LocationError
+from kip33.errors import CatalogError, LocationError
 from kip33.formats.batch import MAX_INT32
-from kip33.formats.index_pages import IndexPages, last_position
 from kip33.formats.names import is_topic
 from kip33.formats.times import Time
 from kip33.options import Option, with_defaults
 from kip33.records.columns import BATCHES, CORRUPT, RECORDS, SEGMENT_TABLE, UNDECIDED
 from kip33.records.partitions import (
-    OffsetShare,
     PartitionSegments,
     ReadSegment,
     Selection,
@@ -44,6 +41,7 @@ from kip33.records.partitions import (
     partitions_of,
     unsure_line,
 )
+from kip33.records.record_numbers import NUMBERS, NumberRows
 from kip33.records.record_request import (
     Faults,
     FilterBounds,
@@ -55,8 +53,9 @@ from kip33.records.record_request import (
     limits_of,
 )
 from kip33.records.record_table import RecordRows
-from kip33.records.segment_reader import SegmentReader, offset_index_of
+from kip33.records.segment_reader import Rows, SegmentReader
 from kip33.records.segment_rows import BatchRows, SegmentRows
+from kip33.records.segment_spans import spans_of
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
@@ -192,6 +191,7 @@ class Reading(NamedTuple):
     max_batch_bytes: int
     layout: str
     bounds: FilterBounds = FilterBounds()  # of an engine's filter, which it applies itself
+    only_numbers: bool = False  # of records: NUMBERS, in place of records
 
     @classmethod
     def of(cls, **options: Unpack[ReadOptions]) -> Self:
@@ -226,6 +226,12 @@ class Reading(NamedTuple):
     def with_columns(self, names: Sequence[str]) -> Self:
         """Return the reading with only these of its columns."""
         return self._replace(schema=chosen(self.schema, names))
+
+    def of_numbers(self) -> Self:
+        """Return the reading with only numbers of records, as NUMBERS."""
+        hidden = () if self.request.only_committed else (UNDECIDED,)
+        schema = pa.schema([field for field in NUMBERS if field.name not in hidden])
+        return self._replace(schema=schema, only_numbers=True)
 
     def inside(self, bounds: FilterBounds) -> Self:
         """Return the reading without what an engine's filter removes, as far as that is known."""
@@ -291,7 +297,7 @@ class Reading(NamedTuple):
         A part is one segment. With `read_committed` it is a partition, because a transaction may
         end in a later segment than it begins.
         """
-        needed = [(one, self._needed_of(one)) for one in partitions]
+        needed = [(one, self.request.needed_of(one)) for one in partitions]
         if self.request.only_committed:
             return [partition for partition, segments in needed if segments]
         return [[segment] for _, segments in needed for segment in segments]
@@ -301,26 +307,19 @@ class Reading(NamedTuple):
     ) -> list[PartitionSegments]:
         """Return parts of which none has a segment much larger than `share_bytes`, if possible.
 
-        Only records are shared, and not with `read_committed`.
+        Only segments that a catalog describes as complete are divided: what tasks read of others
+        depends on how much of them an earlier task could read.
         """
-        if not parts or self.level != Level.RECORDS or self.request.only_committed:
+        if not parts or self.level == Level.SEGMENTS or self.request.only_committed:
             return list(parts)
 
         def divided(part: PartitionSegments) -> list[PartitionSegments]:
-            return [[share] for segment in part for share in _shares_of(segment, share_bytes)]
+            (segment,) = part
+            if segment.figures is None or segment.damage:
+                return [part]
+            return [[span] for span in spans_of(segment, self.request, share_bytes)]
 
         return list(chain.from_iterable(map_in_order(parts[0][0].log, parts, divided)))
-
-    def _needed_of(self, partition: PartitionSegments) -> PartitionSegments:
-        """Return the segments of a partition that may have rows, by what is known about them."""
-        needed, latest = [], -1
-        for segment in partition:
-            if self.request.is_over(latest):
-                break
-            if self.request.needs(segment):
-                needed.append(segment)
-            latest = max(latest, segment.reached_timestamp)
-        return needed
 
     def read(
         self,
@@ -346,9 +345,10 @@ class Reading(NamedTuple):
 
     def segment_reader(self, faults: Faults) -> SegmentReader:
         """Return what reads batches or records."""
-        if self.level == Level.BATCHES:
-            return SegmentReader(self.request, BatchRows(self.schema), faults)
-        rows = RecordRows(self.schema, self.max_batch_bytes)
+        rows: Rows = BatchRows(self.schema)
+        if self.level == Level.RECORDS:
+            rows_of = NumberRows if self.only_numbers else RecordRows
+            rows = rows_of(self.schema, self.max_batch_bytes)
         return SegmentReader(self.request, rows, faults)
 
 
@@ -383,47 +383,3 @@ def _numbers(partition: int | Sequence[int] | None) -> frozenset[int] | None:
     if partition is None:
         return None
     return frozenset((partition,) if isinstance(partition, int) else partition)
-
-
-def _shares_of(segment: ReadSegment, share_bytes: int) -> list[ReadSegment]:
-    """Return a segment as shares of about `share_bytes`, together the same records.
-
-    A segment is divided only if a catalog describes it as complete and all its batches are of
-    magic 2: of others a task cannot tell where a batch ends that it does not read. The index only
-    chooses the offsets, so a wrong one makes uneven shares.
-    """
-    size_bytes = segment.listed_bytes
-    if not segment.only_v2 or segment.last_offset is None or 2 * size_bytes < 3 * share_bytes:
-        return [segment]
-    if segment.conflict or segment.hole:  # is reported once
-        return [segment]
-    base_offset, end_offset = segment.base_offset or 0, segment.last_offset + 1
-    places = [(base_offset, 0)]
-    with ExitStack() as files:
-        try:
-            index = offset_index_of(segment, files)
-            if index is not None:
-                for relative_offset, position in points_of(index, size_bytes, share_bytes):
-                    offset = base_offset + relative_offset
-                    if places[-1][0] < offset < end_offset and places[-1][1] < position:
-                        places.append((offset, position))
-        except (FileReadError, Kip33Error):
-            return [segment]
-    if len(places) == 1:
-        return [segment]
-    return [
-        segment._replace(share=OffsetShare(first, end), listed_bytes=max(stop - start, 0))
-        for (first, start), (end, stop) in zip(
-            places, [*places[1:], (end_offset, size_bytes)], strict=True
-        )
-    ]
-
-
-def points_of(index: IndexPages, size_bytes: int, share_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the entries before even parts of a log."""
-    count = -(-size_bytes // share_bytes)
-    for number in range(1, count):
-        target = number * size_bytes // count
-        slot = last_position(index, target)
-        if slot >= 0:
-            yield index[slot]

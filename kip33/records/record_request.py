@@ -4,7 +4,7 @@ A query engine applies its filter to the rows that it gets. So `FilterBounds` ma
 filter, never narrower. A row that has null in a compared column does not pass the engine's filter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kip33.archive.log_slice import LogSlice
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
 from kip33.formats.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns
@@ -44,6 +45,23 @@ class RecordRequest(NamedTuple):
         """Return the request without smaller offsets."""
         first = max(self.limits.first_offset, offset)
         return self._replace(limits=self.limits._replace(first_offset=first))
+
+    def inside(self, slice_: LogSlice) -> "RecordRequest":
+        """Return what is wanted of a slice of a log."""
+        request = self.below(slice_.until_offset)
+        return request.starting_at(slice_.from_offset) if slice_.from_offset else request
+
+    def needed_of(self, partition: Iterable[ReadSegment]) -> list[ReadSegment]:
+        """Return the segments of a partition that may have rows, by what is known about them."""
+        needed, latest = [], -1
+        for segment in partition:
+            if self.is_over(latest):
+                break
+            if self.needs(segment):
+                needed.append(segment)
+            if not segment.conflict:
+                latest = max(latest, segment.reached_timestamp)
+        return needed
 
     def needs(self, segment: ReadSegment) -> bool:
         """Return whether a segment may have such records, by what is known about it."""
@@ -87,14 +105,16 @@ class RecordRequest(NamedTuple):
         wanted: npt.NDArray[np.bool_] = ~(is_out & is_v2)
         return wanted
 
-    def ends_in(self, batches: BatchColumns) -> bool:
-        """Return whether no batch after these has an offset that is wanted."""
+    def ends_in(self, batches: BatchColumns) -> int | None:
+        """Return how many of these are read, if no batch after them has an offset that is wanted.
+
+        The offsets of a wrapper of v0 or v1 may be inside.
+        """
         if self.limits.last_offset == _HIGHEST:  # a damaged batch may claim it
-            return False
+            return None
         is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-        if is_wrapper.any():  # their offsets may be inside
-            return False
-        return bool((batches["last_offset"] >= self.limits.last_offset).any())
+        is_end = ~is_wrapper & (batches["last_offset"] >= self.limits.last_offset)
+        return int(is_end.argmax()) + 1 if is_end.any() else None
 
 
 def _ends_before(segment: ReadSegment, offset: int) -> bool:

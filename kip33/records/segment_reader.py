@@ -1,15 +1,16 @@
 """The rows of one segment after the other, as Arrow record batches.
 
 Segments may share offsets: compaction was interrupted, or a segment was copied twice. As for a
-consumer, offsets only increase: what an earlier segment has is not read again from a later one.
+consumer, offsets only increase: what an earlier segment has is not read again from a later one. A
+catalog tells this beforehand; without one it is known when the earlier segment was read.
 
 Reading a log begins at a place that its index files name, if the batches there match them, as in a
 search; else at the start. Damage before that place is not found.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,6 @@ from kip33.archive.log_window import (
     entries_around,
     opened_index,
 )
-from kip33.archive.segment_paths import beside
 from kip33.errors import (
     CorruptIndexError,
     CorruptSegmentError,
@@ -36,7 +36,7 @@ from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.batch import BatchColumns, BatchHeader
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.held_batches import BatchWindows, HeldBatches
-from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages, last_point
+from kip33.formats.index_pages import TIME_WIDTHS, IndexPages, last_point
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.partitions import PartitionSegments, ReadSegment
@@ -71,156 +71,71 @@ class Rows(Protocol):
         """Yield the rows that were collected."""
 
 
-class Span(NamedTuple):
-    """A part of a segment's log, between two positions."""
-
-    start: int | None  # where a batch begins, if the index is right; None: to be found
-    stop: int | None  # batches that begin before it are read; None: all
-    log_bytes: int  # how much of the log there is to read
-
-
-class Reached(NamedTuple):
-    """How far a partition was read; each is at most that of all segments before."""
-
-    latest: int  # the largest timestamp
-    next_offset: int  # after the last one
-    position: int | None  # where the rest of the segment begins; None: nothing is left to read
-
-
 class SegmentReader:
-    """Reads segments in order; compiled code walks as soon as there are enough bytes.
-
-    `first_new_offset` is the first offset of the current segment that no earlier one has, 0 if it
-    shares no offsets with them.
-    """
+    """Reads segments in order; compiled code walks as soon as there are enough bytes."""
 
     def __init__(self, request: RecordRequest, rows: Rows, faults: Faults) -> None:
         """Read what `request` wants, as `rows`."""
         self._request, self._rows, self._faults = request, rows, faults
         self._asked, self._begun = request, Begun(request, TransactionFates())
         self._bytes_read = 0
-        self._latest = -1  # the largest timestamp of the partition so far
-        self._last: ReadSegment | None = None
+        self._latest = -1  # the largest timestamp so far of what is read together
+        self.next_offset = 0  # after the last offset of it
+        self.reaches_stop = self._takes_over = False
         self._is_disordered = False  # said of the current segment
         self._last_in_segment = -1  # its last offset so far
-        self.first_new_offset = 0
-        self._next_offset = 0  # after the last one of the partition so far
-        self._position: int | None = None
         rows.use(request.limits)
 
     def read(self, partition: PartitionSegments) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
         begun = begun_of(partition, self._asked)
         if begun:
-            self.begin(begun)
-            yield from self.read_on(partition)
+            if begun.notice:
+                self._faults.warn(begun.notice)
+            yield from self.read_part(begun, begun.request.needed_of(partition))
 
-    def begin(self, begun: Begun) -> None:
-        """Begin with a partition."""
-        if begun.notice:
-            self._faults.warn(begun.notice)
-        self._begin(begun)
-
-    def _begin(self, begun: Begun) -> None:
-        self._begun, self._latest, self._position = begun, -1, None
-        self._use(begun.request)
-
-    def begin_anew(self, begun: Begun, faults: Faults) -> None:
-        """Begin with segments of a partition as if none were read before."""
-        self._last, self._faults = None, faults
-        self._begin(begun)
-
-    def read_on(
-        self, segments: Iterable[ReadSegment], span: Span | None = None
+    def read_part(
+        self, begun: Begun, segments: Iterable[ReadSegment], *, takes_over: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the partition's next segments; `span`: a part of the only one."""
-        asked = self._begun.request
-        for segment in segments:
+        """Yield the rows of consecutive segments of a partition, or of a span of one.
+
+        With `takes_over` the rest of a segment is read, too, if no batch begins at the span's stop.
+        Then `reaches_stop` is false, as it is if the log ends before.
+        """
+        self._begun, self._latest, self.next_offset = begun, -1, 0
+        self.reaches_stop, self._takes_over = False, takes_over
+        self._use(begun.request)
+        for found in segments:
+            segment = found.after(self.next_offset)
+            self._is_disordered, self._last_in_segment = False, -1
+            if segment.conflict:  # others have its offsets
+                yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
+            elif segment.has_new_offsets:
+                for warning in segment.warnings(begun.request.limits.first_offset):
+                    yield from self._faults.found(segment, CorruptSegmentError(warning, 0))
+                self._use(begun.request.inside(segment.slice))
+                yield from self._of_segment(segment)
             if self.is_over:
                 return
-            if span is None or self._last != segment:
-                self._come_to(segment)
-            first_new = self.first_new_offset
-            before = self._latest, self._next_offset
-            self._position = None
-            if segment.conflict:  # others have its offsets
-                if asked.needs(segment):
-                    yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
-                continue
-            if needs(asked, segment, first_new):
-                for warning in segment.warnings(asked.limits.first_offset):
-                    yield from self._faults.found(segment, CorruptSegmentError(warning, 0))
-                self._use(request_inside(asked, segment, first_new))
-                yield from self._of_segment(segment, span)
-            if segment.share:  # the next share may begin inside what was read
-                self._latest, self._next_offset = before
-            elif self._position is None:
-                self._pass(segment)
 
     @property
     def is_over(self) -> bool:
         """Return whether no later record of the partition is wanted."""
         return self._begun.request.is_over(self._latest)
 
-    def _pass(self, segment: ReadSegment) -> None:
-        """Note what is known about a segment of which no more is read."""
-        self._latest = max(self._latest, segment.reached_timestamp)
-        if segment.base_offset is not None and segment.last_offset is not None:
-            self._next_offset = max(self._next_offset, segment.last_offset + 1)
-
-    @property
-    def reached(self) -> Reached:
-        """Return how far the partition was read."""
-        return Reached(self._latest, self._next_offset, self._position)
-
-    def agrees(self, segments: Sequence[ReadSegment], span: Span | None) -> bool | None:
-        """Return whether a reader that knows no earlier segment reads these as this one would.
-
-        None: of the span's segment there is nothing more to read.
-        """
-        segment = segments[0]
-        if span and self._last == segment:
-            return None if self._position is None else self._position == span.start
-        self._come_to(segment)
-        self._position = None
-        return self.first_new_offset == first_new_of(segment, 0)
-
-    def follow(self, segments: Sequence[ReadSegment], reached: Reached) -> None:
-        """Note how far another reader has read these segments, which are the next ones."""
-        self._last = segments[-1]
-        self._latest = max(self._latest, reached.latest)
-        self._next_offset = max(self._next_offset, reached.next_offset)
-        self._position = reached.position
-
-    def read_instead(
-        self, segments: Sequence[ReadSegment], span: Span | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the next segments, which another reader would not read as this one."""
-        yield from self.read_on(segments, span and span._replace(start=self._position))
-
     def _use(self, request: RecordRequest) -> None:
         if request != self._request:
             self._request = request
             self._rows.use(request.limits)
 
-    def _come_to(self, segment: ReadSegment) -> None:
-        """Go to the next segment; segments of a partition may come in several parts."""
-        if self._last is None or not self._last.is_before(segment):
-            self._next_offset = 0
-        self._last = segment
-        self._is_disordered, self._last_in_segment = False, -1
-        self.first_new_offset = first_new_of(segment, self._next_offset)
-
-    def _of_segment(self, segment: ReadSegment, span: Span | None) -> Iterator[pa.RecordBatch]:
+    def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
         problem: LocationError | CorruptSegmentError | None = None
         try:
             if segment.error:
                 raise LocationError(f"{uri}: cannot be read: {segment.error}")
             with opened(segment.log) as (read_into, size_bytes):
-                if span is None:
-                    span = Span(None, None, segment.readable_bytes(size_bytes))
-                yield from self._of_log(segment, read_into, span)
+                yield from self._of_log(segment, read_into, segment.readable_bytes(size_bytes))
             self._faults.logs.is_any_read = True
         except FileReadError as error:
             problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
@@ -235,10 +150,18 @@ class SegmentReader:
             yield from self._faults.found(segment, problem)
 
     def _of_log(
-        self, segment: ReadSegment, read_into: ReadInto, span: Span
+        self, segment: ReadSegment, read_into: ReadInto, size_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an open log; raises CorruptSegmentError for damage that ends it."""
-        start, _, size_bytes = span
+        start: int | None = None
+        stop = None
+        if span := segment.span:
+            size_bytes = min(size_bytes, span.log_bytes)
+            if span.is_there(read_into, size_bytes):
+                start, stop = span.start, span.stop
+            else:  # another log is there now: of this one the same offsets
+                self._use(self._request.starting_at(span.first_offset).below(span.end_offset))
+                self.reaches_stop = True
         if start is None:
             start = start_of(segment, self._request.limits, read_into, size_bytes)
         self._bytes_read += size_bytes
@@ -251,11 +174,11 @@ class SegmentReader:
                 window_bytes=LOCAL_WINDOW_BYTES if segment.log.is_local else REMOTE_WINDOW_BYTES,
             )
             start = None
-            if (yield from self._is_over_in(windows, segment, span.stop)) or not windows.damage:
-                return
-            if windows.only_zeros_follow and segment.is_whole_before_zeros(self._next_offset):
+            if (yield from self._is_over_in(windows, segment, stop)) or not windows.damage:
                 return
             next_offset = begin_offset if windows.next_offset is None else windows.next_offset
+            if windows.only_zeros_follow and segment.is_whole_before_zeros(next_offset or 0):
+                return
             why = CorruptSegmentError(f"{segment.log.uri}: {windows.damage}", windows.position)
             found = None
             if windows.has_wrong_crc and self._faults.on_error != OnError.FAIL:
@@ -266,29 +189,26 @@ class SegmentReader:
             if found.next_offset > self._request.limits.first_offset:
                 error = CorruptSegmentError(f"{why}; {found}", windows.position)
                 yield from self._faults.found(segment, error)
-            start = found.next_position  # a later span may begin before it
+            start = found.next_position  # the stop may be before it
 
     def _is_over_in(
         self, windows: BatchWindows, segment: ReadSegment, stop: int | None
     ) -> Generator[pa.RecordBatch, None, bool]:
         """Yield the rows of batches up to damage; return whether no later batch is wanted."""
         for held in windows:
-            rest = None  # where the next span begins
+            is_last = segment.slice.ends_in(held.batches)  # the rest of the file is not of the log
             if stop is not None and held.batches["position"][-1] >= stop:
                 count = int(np.searchsorted(held.batches["position"], stop))
-                rest = int(held.batches["position"][count])
-                held = held._replace(batches=held.batches[:count])
-            inside = segment.inside(held.batches)
-            is_cut = len(inside) < len(held.batches)
-            held = held._replace(batches=inside)
-            if len(held.batches):
-                yield from self._of_batches(segment, held)
-                if self._request.ends_in(held.batches) or self._request.is_over(self._latest):
-                    return True
-            if is_cut:  # the rest of the file is not of the log
-                return True
-            if rest is not None:
-                self._position = rest
+                self.reaches_stop = bool(held.batches["position"][count] == stop)
+                if self.reaches_stop or not self._takes_over:
+                    held, is_last = held._replace(batches=held.batches[:count]), True
+                else:
+                    stop = None
+            batches = segment.slice.inside(held.batches)
+            end = self._request.ends_in(batches)
+            if len(batches):
+                yield from self._of_batches(segment, held._replace(batches=batches[:end]))
+            if is_last or end is not None or self.is_over:
                 return True
         return False
 
@@ -307,7 +227,7 @@ class SegmentReader:
         self._latest = max(self._latest, int(held.batches["max_timestamp"].max()))
         if segment.base_offset is not None:
             end = segment.end_of(held.batches["last_offset"])
-            self._next_offset = max(self._next_offset, end)
+            self.next_offset = max(self.next_offset, end)
 
     def _of_disorder(self, segment: ReadSegment, batches: BatchColumns) -> Iterator[pa.RecordBatch]:
         """Yield what becomes of offsets that are wrong, once for a log that no build has read."""
@@ -337,31 +257,6 @@ class SegmentReader:
             yield kept._replace(batches=kept.batches[first:end]), why
 
 
-def first_new_of(segment: ReadSegment, next_offset: int) -> int:
-    """Return the first offset that no earlier segment has, 0 if these share no offsets.
-
-    Earlier segments that were read end before `next_offset`.
-    """
-    first_new = max(next_offset, segment.first_new_offset)
-    return 0 if segment.base_offset is None or segment.base_offset >= first_new else first_new
-
-
-def needs(request: RecordRequest, segment: ReadSegment, first_new: int) -> bool:
-    """Return whether a segment may have wanted records that no earlier one has."""
-    last_offset = None if segment.damage else segment.last_offset
-    is_known = last_offset is not None and last_offset < first_new
-    return request.needs(segment) and not is_known
-
-
-def request_inside(request: RecordRequest, segment: ReadSegment, first_new: int) -> RecordRequest:
-    """Return what is wanted of a segment: its share, and what no other segment is read for."""
-    request = request.below(segment.until_offset)
-    if first_new:
-        request = request.starting_at(first_new)
-    share = segment.share
-    return request.starting_at(share.first_offset).below(share.end_offset) if share else request
-
-
 def _those(held: HeldBatches, wanted: npt.NDArray[np.bool_]) -> HeldBatches:
     return held if wanted.all() else held._replace(batches=held.batches[wanted])
 
@@ -389,7 +284,7 @@ def start_of(
     start = 0
     with ExitStack() as files:
         try:
-            offsets = offset_index_of(segment, files)
+            offsets = segment.slice.offset_index(files, Meter())
             if offsets is None:
                 return 0
             if limits.first_offset > base_offset:
@@ -397,7 +292,7 @@ def start_of(
                     log, offsets, base_offset=base_offset, offset=limits.first_offset
                 )
             if limits.first_timestamp >= 0:
-                places = filter(_is_time_index, _time_indexes(segment))
+                places = filter(_is_time_index, segment.slice.time_indexes)
                 times = opened_index(places, TIME_WIDTHS, files, Meter())
                 if times is not None:
                     found = _position_at(log, times, offsets, base_offset, limits.first_timestamp)
@@ -405,19 +300,6 @@ def start_of(
         except (FileReadError, Kip33Error):
             return 0
     return start
-
-
-def offset_index_of(segment: ReadSegment, files: ExitStack) -> IndexPages | None:
-    """Return the open `.index` of a segment, None without a readable one."""
-    places = [beside(place, "index") for place in _time_indexes(segment)]
-    return opened_index(places, OFFSET_WIDTHS, files, Meter())
-
-
-def _time_indexes(segment: ReadSegment) -> list[Location]:
-    """Return where its time index may be: where the catalog says, and beside the log."""
-    beside_log = beside(segment.log, "timeindex")
-    named = Location.of(segment.index_uri) if segment.index_uri else beside_log
-    return list(dict.fromkeys((named, beside_log)))
 
 
 def _is_time_index(place: Location) -> bool:

@@ -57,7 +57,7 @@ class SegmentRows:
             yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def _figures(self, segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
-        if segment.figures and segment.until_offset is None:
+        if segment.figures and segment.slice.until_offset is None:
             return segment.figures, _known_damage(segment, segment.figures)
         if not self._reads_figures and self._faults.on_error == OnError.ROW:
             return HeaderFigures(), None
@@ -83,10 +83,7 @@ def _known_damage(segment: ReadSegment, figures: HeaderFigures) -> CorruptSegmen
 
 
 def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
-    """Return a segment's figures from its batch headers, and what is wrong with its log.
-
-    They are of what is read: of the batches before `until_offset`.
-    """
+    """Return the figures of a segment's slice from its batch headers, and what is wrong there."""
     uri = segment.log.uri
     if segment.error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
@@ -97,15 +94,15 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
             scan = BatchScan(read_into, size_bytes, native=True)
             cut_at = None
             for every in scan:
-                batches = segment.inside(every)
+                batches = segment.slice.inside(every)
                 batch_count += len(batches)
                 record_count += int(batches["records_count"].sum())
                 has_wrapper |= bool((batches["records_count"] < 0).any())
                 if len(batches):
                     last_offset = int(batches["last_offset"][-1])
                     max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
-                if len(batches) < len(every):  # the rest of the file is not of the log
-                    cut_at = int(every["position"][len(batches)])
+                if segment.slice.ends_in(every):  # the rest of the file is not of the log
+                    cut_at = int(every["position"][segment.slice.end_in(every)])
                     break
     except FileReadError as error:
         return HeaderFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")

@@ -148,6 +148,7 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
     Batches are left out whose offsets an earlier segment has; these are below `first_new`.
     """
     next_offset = max(segment.base_offset or 0, first_new or 0)
+    new = segment.after(next_offset).slice
     if segment.error:
         return None
     is_whole = segment.last_offset is not None and segment.damage is None
@@ -160,13 +161,10 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
                 if isinstance(every, DamagedBytes):
                     fates.lose(every.next_offset)
                     continue
-                batches = segment.inside(every)
-                is_cut = len(batches) < len(every)
-                if first_new is not None:
-                    batches = batches[batches["last_offset"] >= first_new]
+                batches = new.inside(every)
                 fates.append(batches)
                 next_offset = max(next_offset, segment.end_of(batches["last_offset"]))
-                if is_cut:
+                if new.ends_in(every):
                     return next_offset
     except (FileReadError, Kip33Error):
         return None

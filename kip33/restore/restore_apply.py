@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from kip33.archive.bins import Engine, Work
+from kip33.archive.broker_locks import alone_in, locked
 from kip33.archive.sources import RESTORE_STAGING
 from kip33.errors import RestoreError
 from kip33.formats.scan import SMALL_BYTES
@@ -25,7 +26,6 @@ from kip33.restore.finished_partition import FinishedPartition, finish_partition
 from kip33.restore.restore_complete import (
     RestoredPartition,
     RestoreJournal,
-    alone_in,
     begin_restore_journal,
     begun_restore,
     complete,
@@ -59,7 +59,6 @@ from kip33.restore.restored_segment import (
     not_written,
     stage_bin,
 )
-from kip33.retention.broker_locks import locked
 from kip33.rules.policies import human_bytes
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import write_new
@@ -235,11 +234,7 @@ def _staged(
 def _restored(log_dir: Location, staged: FinishedPartition) -> RestoredPartition:
     files_id = files_id_of(staged_place(log_dir, staged.plan.name))
     assert files_id
-    return RestoredPartition(
-        *(staged.plan.topic, staged.plan.partition, staged.plan.name),
-        *(staged.first_base_offset, staged.start_offset, staged.end_offset),
-        files_id,
-    )
+    return RestoredPartition.of(staged, files_id)
 
 
 def _make_staging(plan: RestorePlan, job: StagingJob) -> None:

@@ -13,7 +13,6 @@ without SOURCE. It is believed only in the log directory for which it was writte
 directory's inode and the id in `run`.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,13 +21,14 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
+from kip33.archive.broker_locks import alone_in, locked
 from kip33.archive.log_directory import found_on_start
-from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.errors import Kip33Error, LockedError, PublishError, RestoreError
+from kip33.errors import PublishError, RestoreError
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
     CLEANER_CHECKPOINT,
@@ -52,10 +52,9 @@ from kip33.restore.restore_plan import (
 )
 from kip33.restore.restore_request import PartitionName
 from kip33.restore.restore_source import PartitionPlan
-from kip33.retention.broker_locks import locked
 from kip33.rules.broker_directory import Find, Found
 from kip33.stores.file_owners import FileOwner
-from kip33.stores.files import one_line, read_whole
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import (
     flush,
@@ -86,6 +85,13 @@ class RestoredPartition(NamedTuple):
     start_offset: int
     end_offset: int
     files_id: str  # of its files as they were staged
+
+    @classmethod
+    def of(cls, finished: FinishedPartition, files_id: str) -> Self:
+        """Return a partition whose files have an id, as `files_id_of` gives it."""
+        named = finished.plan.topic, finished.plan.partition, finished.plan.name
+        start_offset, end_offset = finished.start_offset, finished.end_offset
+        return cls(*named, finished.first_base_offset, start_offset, end_offset, files_id)
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,8 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
     """
     progress = progress_of(log_dir, journal)
     require_all(log_dir, progress)
-    with _unfinished(log_dir, "the restore is not complete"), temporary_files_of(journal.run):
+    what = "the restore is not complete, and a broker does not start"
+    with unfinished(log_dir, what), temporary_files_of(journal.run):
         for one in progress.staged:
             _place(log_dir, one)
         flush(log_dir.path)
@@ -177,7 +184,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
         kept: tuple[RestoredPartition, ...] = ()
         if journal and not is_there:
             kept = complete(log_dir, journal).in_place
-        with _unfinished(log_dir, "the restore is not removed yet"):
+        with unfinished(log_dir, "the restore is not removed yet, and a broker does not start"):
             run = journal.run if journal else run_in(log_dir)
             if journal and progress and is_there:
                 with temporary_files_of(run):
@@ -226,15 +233,15 @@ def remove_staging(log_dir: Location) -> None:
 
 
 @contextmanager
-def _unfinished(log_dir: Location, what: str) -> Iterator[None]:
-    """Raise PublishError for an OSError of a block."""
+def unfinished(directory: Location, consequence: str) -> Iterator[None]:
+    """Raise PublishError for an OSError of a block that changes a directory."""
     try:
         yield
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         raise PublishError(
-            f"{log_dir.uri}: {name}{one_line(error)}; {what}, and a broker does not start: fix it "
-            "and run the same command again"
+            f"{directory.uri}: {name}{one_line(error)}; {consequence}: fix it and run the same "
+            "command again"
         ) from error
 
 
@@ -243,7 +250,7 @@ def require_checkpoints(log_dir: Location) -> None:
     for name in OFFSET_CHECKPOINTS:
         place = log_dir.child(name)
         try:
-            parse_offset_checkpoint(_text(place))
+            parse_offset_checkpoint(checkpoint_text(place))
             require_file_or_nothing(place)
         except (OSError, ValueError) as error:
             raise RestoreError(
@@ -271,7 +278,7 @@ def _place(log_dir: Location, partition: RestoredPartition) -> None:
 
 
 def _update(place: Location, changes: Mapping[PartitionName, int | None]) -> None:
-    text = _text(place)
+    text = checkpoint_text(place)
     there = parse_offset_checkpoint(text)
     if any(there.get(key) != offset for key, offset in changes.items()):
         _publish(place, with_offsets(text, changes).encode())
@@ -302,19 +309,12 @@ def has_offsets(log_dir: Location, partition: RestoredPartition) -> bool:
     key = (partition.topic, partition.partition)
     try:
         return all(
-            parse_offset_checkpoint(_text(log_dir.child(name))).get(key)
+            parse_offset_checkpoint(checkpoint_text(log_dir.child(name))).get(key)
             == _changes(name, [partition])[key]
             for name in OFFSET_CHECKPOINTS
         )
     except (OSError, ValueError):
         return False
-
-
-def _text(place: Location) -> str:
-    try:
-        return read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
-    except FileNotFoundError:
-        return ""
 
 
 def _publish(place: Location, data: bytes) -> None:
@@ -324,33 +324,6 @@ def _publish(place: Location, data: bytes) -> None:
         before_rename=lambda at: give_to_owner(place.parent, at),
         durable=True,
     )
-
-
-@contextmanager
-def alone_in(log_dir: Location, what: str, failure: type[Kip33Error]) -> Iterator[None]:
-    """Hold a log directory until the end of the block; `what` is the operation in the message.
-
-    The directory itself is locked, because a copy of a log directory has no `.lock`. Raises
-    LockedError if another run holds it, `failure` if it cannot be opened.
-    """
-    path = os.path.realpath(log_dir.path)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise failure(
-            f"{log_dir.uri}: cannot be opened: {one_line(error)}; fix it and run the command again"
-        ) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LockedError(
-                f"{log_dir.uri}: another {what} works in this log directory; wait until it has "
-                "ended"
-            ) from error
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def progress_of(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
@@ -446,13 +419,7 @@ def _require_here(log_dir: Location, record: dict[str, Any]) -> None:
 
 def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
     """Publish the journal; PublishError if that fails, then no partition is in its place."""
-    content = {
-        "run": journal.run,
-        "asked": journal.asked,
-        "partitions": [one._asdict() for one in journal.partitions],
-        "marks_clean_shutdown": journal.marks_clean_shutdown,
-        "summary": journal.summary,
-    }
+    content = vars(journal) | {"partitions": [one._asdict() for one in journal.partitions]}
     consequence = "no partition of the log directory was changed"
     with temporary_files_of(journal.run):
         _RESTORE_JOURNAL_FORM.publish(log_dir.child(RESTORE_JOURNAL), content, consequence)

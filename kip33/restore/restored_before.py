@@ -116,12 +116,7 @@ def _restored_before(
         return None
     except (_DiffersError, CorruptSegmentError):
         return None
-    partition = RestoredPartition(
-        *(one.topic, one.partition, one.name),
-        *(finished.first_base_offset, finished.start_offset, finished.end_offset),
-        "",
-    )
-    if not has_offsets(log_dir.place, partition):
+    if not has_offsets(log_dir.place, RestoredPartition.of(finished, "")):
         return None
     return RestoredBefore(finished.start_offset, finished.end_offset, finished.largest_epoch)
 

@@ -51,7 +51,15 @@ from kip33.rules.producer_state import (
 from kip33.rules.segment_summary import UNDAMAGED_STATUSES, SegmentStatus
 from kip33.rules.transactions import NO_TRANSACTIONS, TransactionSummary
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import one_line, opened, read_whole, scanned, status_of, write_new
+from kip33.stores.files import (
+    is_as_listed,
+    one_line,
+    opened,
+    read_whole,
+    scanned,
+    status_of,
+    write_new,
+)
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 
@@ -372,14 +380,8 @@ class RestoredSegment:
     def _require_unchanged(self) -> None:
         """Raise CorruptSegmentError if the log has another size or time than when it was listed."""
         segment = self._segment
-        place = segment.log._replace(inside="")
-        status = status_of(place)
-        modified_ms, listed_ms = (status.modified_ms if status else None), segment.last_modified_ms
-        if place.is_object_store and listed_ms is not None:
-            listed_ms -= listed_ms % 1000
         log_bytes = segment.part.log_bytes if segment.part else segment.size_bytes
-        is_same_size = segment.log.inside or (status and status.size_bytes == log_bytes)
-        if not status or not is_same_size or modified_ms != listed_ms:
+        if not is_as_listed(segment.log, log_bytes, segment.last_modified_ms):
             raise CorruptSegmentError(_CHANGED)
 
     def _scan(self, read_into: ReadInto, size_bytes: int) -> BuiltIndexes:

@@ -21,10 +21,11 @@ import os
 import stat
 from typing import Any, Final
 
-from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.archive.broker_locks import alone_in, locked
+from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import CONTENT_ID, JournalForm, inode_of, require_plain_name
 from kip33.archive.sources import require_no_restore
-from kip33.errors import PublishError, TruncationError
+from kip33.errors import TruncationError
 from kip33.formats.names import parse_segment_file, segment_file_name
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -32,10 +33,9 @@ from kip33.formats.partition_metadata import (
     parse_offset_checkpoint,
     with_offsets,
 )
-from kip33.restore.restore_complete import alone_in
+from kip33.restore.restore_complete import unfinished
 from kip33.restore.truncate_files import FileAction, FileChange, partition_of, require_one_name
 from kip33.restore.truncate_planner import TruncationPlan, plan_truncation
-from kip33.retention.broker_locks import locked
 from kip33.rules.truncation import TruncationCase
 from kip33.stores.file_owners import publish_beside
 from kip33.stores.files import one_line, read_whole
@@ -163,7 +163,7 @@ def _carry_out(plan: TruncationPlan, *, is_begun: bool) -> None:
         action: [change for change in in_partition if change.action == action]
         for action in FileAction
     }
-    try:
+    with unfinished(plan.directory, "the truncation is not complete"):
         for change in plan.changes:
             if change.in_log_dir:
                 _lower(plan, change)
@@ -181,25 +181,17 @@ def _carry_out(plan: TruncationPlan, *, is_begun: bool) -> None:
                 _write(plan, change)
         _remove_unfinished(plan)
         _end_journal(plan.directory)
-    except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        raise PublishError(
-            f"{plan.directory.uri}: {name}{one_line(error)}; the truncation is not complete: fix "
-            "it and run the same command again"
-        ) from error
 
 
 def _lower(plan: TruncationPlan, change: FileChange) -> None:
     """Lower the partition's offset in a checkpoint of the log directory, as it is now."""
     place = change.place(plan.directory)
     try:
-        text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
+        text = checkpoint_text(place)
         key = plan.topic, plan.partition
         if parse_offset_checkpoint(text).get(key, 0) > plan.end_offset:
             data = with_offsets(text, {key: plan.end_offset}).encode()
             publish_beside(place, data, place, [], ours=False, durable=True)
-    except FileNotFoundError:
-        return
     except ValueError as error:
         raise OSError(f"{place.name}: {one_line(error)}") from error
 

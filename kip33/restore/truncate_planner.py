@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
+from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES, checkpoint_text
 from kip33.errors import CorruptSnapshotError, TruncationError
 from kip33.formats.names import SEGMENT_KINDS
 from kip33.formats.partition_metadata import (
@@ -320,11 +320,11 @@ def _newest_snapshot(files: CopiedPartition, end_offset: int) -> PartitionState:
 def _epoch_changes(directory: Location, offset: int) -> Iterator[FileChange]:
     """Yield the leader epochs without those at the offset or after it."""
     place = directory.child(LEADER_EPOCH_CHECKPOINT)
-    text = _text(place)
-    if text is None:
-        return
     try:
+        text = read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
         starts = parse_epoch_checkpoint(text)
+    except FileNotFoundError:
+        return
     except ValueError as error:
         raise _damaged(place, error) from error
     kept = truncate_epochs(starts, offset)
@@ -346,26 +346,14 @@ def _checkpoint_changes(
     key = files.topic, files.partition
     for name in OFFSET_CHECKPOINTS:
         place = files.directory.parent.child(name)
-        text = _text(place)
-        if text is None:
-            continue
         try:
-            offsets = parse_offset_checkpoint(text)
+            offsets = parse_offset_checkpoint(checkpoint_text(place))
             if offsets.get(key, 0) <= end_offset:
                 continue
         except ValueError as error:
             raise _damaged(place, error) from error
         yield FileChange(name, FileAction.WRITE, None, None, in_log_dir=True)
         notes.append(f"{place.uri}: {key[0]}-{key[1]} is set from {offsets[key]} to {end_offset}")
-
-
-def _text(place: Location) -> str | None:
-    try:
-        return read_whole(place, most_bytes=MOST_CHECKPOINT_BYTES).decode()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise _damaged(place, error) from error
 
 
 def _damaged(place: Location, error: ValueError) -> TruncationError:

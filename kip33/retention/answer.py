@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
@@ -260,7 +259,7 @@ def judge_here(  # parameters: each consumer of the pass, and who follows it
     of_files = OF_FILES if plan_place or emits else ()
     columns = SEGMENTS.names if output else [*SUMMED, *of_files]
     broker, sums, done = _BrokersView(), _Sums(request), 0
-    with _plan(question, plan_place) as plan:
+    with planning(question.basis, *place, plan_place) as plan:
         doubts = DeletionDoubts.of(question.basis, *place) if emits else None
         rows = _SegmentRows(output) if output else None
         consumers = [one for one in (sums, plan, doubts, broker, rows) if one]
@@ -279,16 +278,6 @@ def judge_here(  # parameters: each consumer of the pass, and who follows it
         if plan:
             plan.end()
     return JudgedHere(all_sums, plan, doubts, broker)
-
-
-@contextmanager
-def _plan(question: RetentionQuestion, place: Location | None) -> Iterator[PlanInProgress | None]:
-    """Yield the plan, which is published if the block ends without an error; None: not asked."""
-    if place is None:
-        yield None
-        return
-    with planning(question.basis, question.catalog, question.snapshot, place) as plan:
-        yield plan
 
 
 def plan_warnings(plan: PlanInProgress, place: Location) -> Iterator[str]:

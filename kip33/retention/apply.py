@@ -10,32 +10,30 @@ has a gap. The first difference from the plan ends the partition. If an apply is
 applying the plan again continues it: the journal beside the catalog has its progress.
 """
 
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.listing import DIRECTORIES_AT_ONCE
-from kip33.archive.segment_paths import PartitionFiles, list_partition
+from kip33.archive.segment_paths import PartitionFiles, is_log, list_partition
 from kip33.catalog.catalog import Catalog, Warn, choose, warn_caller
 from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import CatalogError, PlanError, counted
-from kip33.formats.names import segment_file_name
 from kip33.retention.apply_segment import (
     CONTINUE,
     Journal,
+    OnRecord,
     PartitionOutcome,
-    Record,
     Run,
     SegmentStep,
     StepOutcome,
-    journal_place,
+    folder_in_trash,
+    has_plan,
 )
-from kip33.retention.broker_locks import locked
 from kip33.retention.evaluation import RetentionRequest, judged_tables
 from kip33.retention.judged_partition import JudgedPartition
 from kip33.retention.make_plan import linked_directory, unlistable_directories
@@ -45,7 +43,6 @@ from kip33.retention.plan import (
     first_names,
     require_deletable,
 )
-from kip33.retention.trash import folder_in_trash, has_plan, require_trash
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import MAX_INT64
 from kip33.stores.directory_checks import require_writable
@@ -54,12 +51,8 @@ from kip33.stores.locations import Location
 
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
-OnRecord: TypeAlias = Callable[[Record], bool | None]
-"""Called with each object of the journal; returns False to stop."""
-
 HAS_A_SWAP: Final = "contains a .log.swap, which a broker must load first"
 _MAKE_ANOTHER = "make another plan"
-_Result = TypeVar("_Result")
 
 
 class PartitionResult(NamedTuple):
@@ -176,76 +169,31 @@ def apply_plan(  # parameters: each limits the apply, or follows it
             f"the plan deletes {plan.size_bytes} bytes, expected at most {limit_bytes}: "
             "check the plan, then give a higher --limit"
         )
-    partitions = plan.with_segments()
     plan.basis.require_limits()
-    plan.basis.require_policies(partition.topic for partition in partitions)
-    if trash:
-        require_trash(plan, trash)
-    journal = journal_place(plan)
+    plan.basis.require_policies(partition.topic for partition in plan.with_segments())
     folder = folder_in_trash(plan, trash) if trash else None
+    run = Run(plan, clock, folder, dry_run, on_record)
     with ExitStack() as locks:
-        directories = (  # a lock beside a linked directory would be in the log directory there
-            partition.directory
-            for partition in partitions
-            if not linked_directory(partition.directory, None, plan.basis.source)
-        )
-        locks.enter_context(locked(directories, make=not dry_run))
-        known = _require_same_judgement(plan, warn)
+        locks.enter_context(locked(run.directories(), make=not dry_run))
+        run = replace(run, known=_require_same_judgement(plan, warn))
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
         else:
-            require_writable(journal, "the journal")
+            require_writable(run.journal, "the journal")
             if folder:
                 require_writable(folder, "the trash")
-        stop = threading.Event()
-        tell = one_at_a_time(on_record, stop)
-        run = Run(plan, uuid.uuid4().hex[:12], known, clock, folder, dry_run, tell, stop)
-        results = side_by_side(run, partitions, threads, _delete_partition)
+        results = run.side_by_side(threads, _delete_partition)
         is_in_trash = folder is not None and has_plan(folder)
     return Applied(
         plan.plan_id,
         run.run_id,
         dry_run,
-        journal.uri,
+        run.journal.uri,
         folder.uri if folder else None,
         results,
         tuple(sorted(run.continues)),
         is_in_trash,
     )
-
-
-def side_by_side(
-    run: Run,
-    partitions: Sequence[PlannedPartition],
-    threads: int,
-    result_of: Callable[[Run, PlannedPartition], _Result],
-) -> tuple[_Result, ...]:
-    """Return the results in order; after an interrupt each partition ends with its segment."""
-    with ThreadPoolExecutor(threads) as pool:
-        under_way = [pool.submit(result_of, run, partition) for partition in partitions]
-        try:
-            for ended in wait(under_way, return_when=FIRST_EXCEPTION).done:
-                ended.result()
-            return tuple(one.result() for one in under_way)
-        except BaseException:
-            run.interrupted.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def one_at_a_time(on_record: OnRecord | None, stop: threading.Event) -> Callable[[Record], None]:
-    """Return what calls `on_record`, one thread at a time; `stop` is set if it returns False."""
-    lock = threading.Lock()
-    refused = False
-
-    def tell(record: Record) -> None:
-        nonlocal refused
-        with lock:
-            if on_record and not refused and on_record(record) is False:
-                refused = True
-                stop.set()
-
-    return tell
 
 
 def _require_fresh(plan: RetentionPlan, *, clock_ms: int, max_age_ms: int) -> None:
@@ -302,10 +250,11 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     known: set[str] = set()
     problems: list[str] = []
     unlistable, trust = [*unlistable_directories(catalog, newest)], basis.trust_last_modified
+    starts = ((key, one.log_start_offset) for key, one in partitions.items())
     request = RetentionRequest(
         basis.policies,
         basis.now_ms,
-        _log_starts(partitions.values()),
+        {key: offset for key, offset in starts if offset is not None},
         active_segment=basis.active_segment,
         boundary=basis.boundary,
         other_tier=uploaded,
@@ -325,24 +274,18 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     return frozenset(known)
 
 
-def _log_starts(partitions: Iterable[PlannedPartition]) -> dict[tuple[str, str, int], int]:
-    """Return the log start offsets by which partitions were judged, where they were known."""
-    starts = {partition.key: partition.log_start_offset for partition in partitions}
-    return {key: offset for key, offset in starts.items() if offset is not None}
-
-
 def _judged_again(
     partition: PlannedPartition, judged: JudgedPartition, trust_last_modified: bool
 ) -> Iterator[tuple[str, str | None]]:
     """Yield each planned log, and why it would not be planned in the same way now, or None."""
-    planned = {partition.place(segment.log).uri: segment for segment in partition.segments}
+    planned = {segment.log.place.uri: segment for segment in partition.segments}
     for row, decision in zip(judged.rows, judged.decisions, strict=True):
         segment = planned.get(row.log_uri)
         if segment is None:
             continue
         log = segment.log
         then = (segment.base_offset, log.size_bytes, log.last_modified_ns // 1_000_000)
-        takes_indexes = any(file.in_index_dir for file in segment.files)
+        takes_indexes = any(file.folder != partition.directory for file in segment.files)
         index_directory = partition.index_directory if takes_indexes else None
         why = judged.why_unplannable(row, trust_last_modified=trust_last_modified)
         if not decision.deletable:
@@ -373,10 +316,11 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             f"{CONTINUE}"
         )
     source = run.plan.basis.source
-    deleted = gone_already = bytes_deleted = log_bytes_deleted = 0
+    steps: list[SegmentStep] = []
     for segment in partition.segments:
         listed = files.segments.get(segment.base_offset, [])
         step = SegmentStep(run, partition, segment, journal, listed)
+        steps.append(step)
         if linked := linked_directory(partition.directory, partition.index_directory, source):
             why, refused = linked, True
         if run.interrupted.is_set():
@@ -385,24 +329,21 @@ def _delete_partition(run: Run, partition: PlannedPartition) -> PartitionResult:
             step.stop(why, refused=refused)
         else:
             step.take()
-        deleted += step.outcome in (StepOutcome.DELETED, StepOutcome.MOVED)
-        gone_already += step.outcome in (StepOutcome.GONE_ALREADY, StepOutcome.DONE_BEFORE)
-        bytes_deleted += sum(file.size_bytes for file in step.deleted)
-        log_bytes_deleted += sum(file.size_bytes for file in step.deleted if file == segment.log)
-        why, refused = step.why, step.refused
-        if why:
+        if step.why:
             break
+    outcomes = Counter(one.outcome for one in steps)
+    deleted = [file for one in steps for file in one.deleted]
     return PartitionResult(
         *partition.key,
         len(partition.segments),
-        deleted,
-        gone_already,
-        bytes_deleted,
-        PartitionOutcome.STOPPED if why else PartitionOutcome.DONE,
-        why,
-        segment.base_offset if why else None,
-        refused,
-        log_bytes_deleted,
+        outcomes[StepOutcome.DELETED] + outcomes[StepOutcome.MOVED],
+        outcomes[StepOutcome.GONE_ALREADY] + outcomes[StepOutcome.DONE_BEFORE],
+        sum(file.size_bytes for file in deleted),
+        PartitionOutcome.STOPPED if step.why else PartitionOutcome.DONE,
+        step.why,
+        segment.base_offset if step.why else None,
+        step.refused,
+        sum(file.size_bytes for file in deleted if is_log(file)),
     )
 
 
@@ -410,16 +351,12 @@ def _hole(partition: PlannedPartition, files: PartitionFiles) -> str | None:
     """Return why the directory could be left with a gap, None if it cannot."""
     planned = {segment.base_offset for segment in partition.segments}
     last, kept, logs = max(planned), partition.first_kept_base_offset, files.logs()
-
-    def uri_of(base_offset: int) -> str:
-        return partition.directory.child(segment_file_name(base_offset, "log")).uri
-
     for base_offset in logs:
         if base_offset < last and base_offset not in planned:
-            log = uri_of(base_offset)
+            log = partition.log_uri(base_offset)
             return f"{log}: the segment is not in the plan, but older than a segment of the plan"
     if any(swap <= last for swap in files.swaps):
         return f"{partition.directory.uri}: {HAS_A_SWAP}"
     if kept is not None and kept not in logs:
-        return f"{uri_of(kept)}: the first segment that the plan keeps is missing"
+        return f"{partition.log_uri(kept)}: the first segment that the plan keeps is missing"
     return None

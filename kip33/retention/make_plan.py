@@ -6,8 +6,6 @@ missing from the snapshot. Otherwise the remaining partition could have a gap.
 
 `--emit delete-records` deletes on a cluster what `--plan` deletes in an archive. So it leaves out
 each partition for which a plan would leave out a segment, in any log directory (`DeletionDoubts`).
-
-An apply looks at the files of a planned segment again before it deletes them (`files_now`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +16,14 @@ from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow.compute as pc
-from pyarrow import fs
 
 from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
-from kip33.archive.plans import change_since, infos_of
+from kip33.archive.plans import RETENTION_PLAN, PlanLines, plan_file
+from kip33.archive.removal import LINK
 from kip33.archive.segment_paths import (
     NO_TIME,
     PartitionFiles,
     PlannedFile,
-    as_found,
     in_deletion_order,
     is_link,
     is_log,
@@ -37,7 +34,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import JUDGED, OF_FILES
 from kip33.errors import PlanError, is_of_the_machine
 from kip33.formats.index_kinds import IndexKind
-from kip33.formats.names import SEGMENT_KINDS, segment_file_name
+from kip33.formats.names import segment_file_name
 from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
 from kip33.retention.judged_partition import CatalogRow, JudgedPartition
 from kip33.retention.plan import (
@@ -46,9 +43,9 @@ from kip33.retention.plan import (
     PlannedPartition,
     PlannedSegment,
     PlanTotals,
-    PlanWriter,
     RetentionPlan,
-    plan_writer,
+    header_of,
+    records_of,
     require_deletable,
     with_plan_id,
 )
@@ -58,10 +55,6 @@ from kip33.stores.locations import Location
 
 MOST_NAMED: Final = 20  # partitions of which a plan leaves out segments; it has them all
 BELOW_ALL_OFFSETS: Final = -1  # less than any base offset
-_LINK: Final = (
-    "is a symbolic link; links are not planned, because moving may break them and deleting frees "
-    "no space: delete both by hand, or replace the link with the file"
-)
 _LINKED_DIRECTORY: Final = (
     "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
     "there; make it a directory, or delete by hand"
@@ -92,22 +85,18 @@ class PlanInProgress:
     Their rows must have the columns of index files (`catalog_columns.OF_FILES`).
     """
 
-    def __init__(self, basis: Basis, unlistable: Sequence[str], writer: PlanWriter) -> None:
+    def __init__(self, basis: Basis, unlistable: Sequence[str], lines: PlanLines) -> None:
         """Begin; `unlistable` are the `unlistable_directories` of the snapshot."""
-        self._basis, self._unlistable, self._writer = basis, unlistable, writer
+        self._basis, self._unlistable, self._lines = basis, unlistable, lines
         self._topics: set[str] = set()
-        self.plan_id = ""
+        self.totals, self.plan_id = PlanTotals(), ""
         self.left_out: list[PlannedPartition] = []  # the first ones of which segments are left out
-
-    @property
-    def totals(self) -> PlanTotals:
-        """Return the sums so far."""
-        return self._writer.totals
 
     def add(self, judged: JudgedRows) -> None:
         """Write the partitions that lose segments, in order."""
         for partition in _planned_of(self._basis, judged, self._unlistable):
-            self._writer.add(partition)
+            self.totals.add(partition)
+            self._lines.add_all(records_of(partition))
             self._topics.add(partition.topic)
             if partition.left_out and len(self.left_out) < MOST_NAMED:
                 self.left_out.append(partition._replace(segments=()))
@@ -115,21 +104,24 @@ class PlanInProgress:
     def end(self) -> None:
         """Write the last line; PlanError if a topic has no cleanup.policy."""
         self._basis.require_policies(self._topics)
-        self.plan_id = self._writer.end()
+        self.plan_id = self._lines.end(self.totals.record())
 
 
 @contextmanager
 def planning(
-    basis: Basis, catalog: Catalog, snapshot: Snapshot, place: Location
-) -> Iterator[PlanInProgress]:
-    """Yield a plan; it is published at `place` if the block ends without an error.
+    basis: Basis, catalog: Catalog, snapshot: Snapshot, place: Location | None
+) -> Iterator[PlanInProgress | None]:
+    """Yield a plan; it is published if the block ends without an error. None: without a `place`.
 
     Raises as `plan_retention` does, and PublishError if the file cannot be written.
     """
+    if place is None:
+        yield None
+        return
     _require_plannable(basis, snapshot)
     unlistable = [*unlistable_directories(catalog, snapshot)]
-    with plan_writer(basis, place) as writer:
-        yield PlanInProgress(basis, unlistable, writer)
+    with plan_file(place, RETENTION_PLAN, header_of(basis)) as lines:
+        yield PlanInProgress(basis, unlistable, lines)
 
 
 def _require_plannable(basis: Basis, snapshot: Snapshot) -> None:
@@ -279,8 +271,8 @@ class _DirectoryNow(NamedTuple):
         """Return all files of the segment, and those that builds wrote to the index directory."""
         base_offset, sizes = row.base_offset or 0, self._sizes_of_ours(row)
         built = self.index_files.segments.get(base_offset, [])
-        ours = [file._replace(in_index_dir=True) for file in built if file.name in sizes]
-        return in_deletion_order(self.files.segments[base_offset] + ours)
+        ours = [file for file in built if file.name in sizes]
+        return tuple(in_deletion_order(self.files.segments[base_offset] + ours))
 
     def _sizes_of_ours(self, row: CatalogRow) -> dict[str, int | None]:
         """Return the files that builds wrote to the index directory, with their sizes then."""
@@ -294,14 +286,12 @@ class _DirectoryNow(NamedTuple):
         """Yield the differences between a segment's files and the snapshot."""
         sizes = self._sizes_of_ours(row)
         for file in self.files_of(row):
-            root = self.index_directory if file.in_index_dir else None
-            place = (root or self.directory).child(file.name)
-            uri = place.uri
-            if is_link(place):
-                yield f"{uri} {_LINK}"
+            uri = file.place.uri
+            if is_link(file.place):
+                yield f"{uri} {LINK}"
             elif file.last_modified_ns == NO_TIME:
                 yield f"{uri} has no modification time"
-            elif file.in_index_dir and file.size_bytes != sizes[file.name]:
+            elif file.folder != self.directory and file.size_bytes != sizes[file.name]:
                 yield f"{uri} has changed since the build"
             elif is_log(file) and (
                 uri != row.log_uri
@@ -360,14 +350,6 @@ def _doubt(judged: JudgedPartition, *, trust_last_modified: bool) -> str | None:
     return next(filter(None, whys), None)
 
 
-class FilesNow(NamedTuple):
-    """The files of a planned segment, as they are now."""
-
-    there: list[PlannedFile]  # planned, and as planned
-    gone: list[PlannedFile]  # planned, but missing
-    others: list[str]  # one line each: not as planned, or not in the plan
-
-
 def linked_directory(
     directory: Location, index_directory: Location | None, source: Location
 ) -> str | None:
@@ -381,41 +363,3 @@ def linked_directory(
         root = index_directory.path.removesuffix(below)
         link = link_in(index_directory, index_directory._replace(path=root))
     return f"{link.uri} {_LINKED_DIRECTORY}" if link else None
-
-
-def files_now(
-    partition: PlannedPartition, segment: PlannedSegment, listed: list[PlannedFile]
-) -> FilesNow:
-    """Return the current files of a segment; OSError if a store does not answer.
-
-    `listed` are the files from an earlier listing of the directory. These are checked again, and so
-    are all files that Kafka may put beside the log.
-    """
-    stem = segment.log.name.removesuffix(".log")
-    planned = {partition.place(file): file for file in segment.files}
-    beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(file.name for file in listed)]
-    others = {partition.directory.child(name) for name in beside} - planned.keys()
-    now = FilesNow([], [], [])
-    for place, info in infos_of([*planned, *sorted(others)]):
-        file = planned.get(place)
-        if file is None:
-            if info.type != fs.FileType.NotFound:
-                now.others.append(f"{place.uri}: is not in the plan")
-        elif info.type == fs.FileType.NotFound:
-            now.gone.append(file)
-        elif difference := difference_of(place, file, info):
-            now.others.append(difference)
-        else:
-            now.there.append(file)
-    return now
-
-
-def difference_of(place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
-    """Return the difference of an existing file from the plan, None if there is no difference."""
-    if info.type != fs.FileType.File:
-        return f"{place.uri}: is not a file"
-    if is_link(place):
-        return f"{place.uri}: {_LINK}"
-    _, size_bytes, modified_ns, _ = as_found(info, place)
-    change = change_since(size_bytes, modified_ns, file.size_bytes, file.last_modified_ns, "ns")
-    return change and f"{place.uri}: {change}"

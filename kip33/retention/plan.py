@@ -5,17 +5,12 @@ it out. Within a partition the order is Kafka's: oldest segment first. Within a 
 log, the offset index, the time index, the transaction index; for each kind first the file beside
 the log, then the one that a build put into the index directory.
 
-The file of a plan (`archive.plans`) has a partition's line before those of its segments:
-
-    {"kind": "plan", "version": 2, "created_ms": ..., ...}
-    {"kind": "partition", "log_dir": "broker-1", "topic": "orders", "partition": 0, ...}
-    {"kind": "segment", "log_dir": "broker-1", ..., "base_offset": 0, ..., "files": [...]}
-    {"kind": "end", "plan_id": "5c1e...", "partitions": 1, ...}
+The file of a plan (`archive.plans`, `catalog/FILES.md`) has a partition's line before those of its
+segments.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -23,15 +18,23 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.plans import (
     RETENTION_PLAN,
     PlanLines,
+    file_record,
     is_plain_path,
     plan_file,
+    planned_file,
     read_plan_file,
     require_plain_path,
 )
 from kip33.archive.segment_paths import PlannedFile
 from kip33.catalog.catalog import Snapshot
 from kip33.errors import PlanError
-from kip33.formats.names import SEGMENT_KINDS, SegmentFile, parse_partition_dir, parse_segment_file
+from kip33.formats.names import (
+    SEGMENT_KINDS,
+    SegmentFile,
+    parse_partition_dir,
+    parse_segment_file,
+    segment_file_name,
+)
 from kip33.rules.policies import Policies
 from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.stores.locations import Location
@@ -92,10 +95,9 @@ class PlannedPartition(NamedTuple):
         """Return the bytes of all files."""
         return sum(segment.size_bytes for segment in self.segments)
 
-    def place(self, file: PlannedFile) -> Location:
-        """Return the location of a file."""
-        index_directory = self.index_directory or self.directory
-        return (index_directory if file.in_index_dir else self.directory).child(file.name)
+    def log_uri(self, base_offset: int) -> str:
+        """Return the URI of the log with a base offset, which need not be there."""
+        return self.directory.child(segment_file_name(base_offset, "log")).uri
 
     def below(self, source: Location) -> str:
         """Return the path of its directory below SOURCE, empty if it is SOURCE itself."""
@@ -226,47 +228,24 @@ def require_deletable(snapshot: Snapshot) -> None:
         )
 
 
-class PlanWriter:
-    """Writes a plan, partition by partition."""
-
-    def __init__(self, lines: PlanLines) -> None:
-        """Write the lines of partitions after the first line."""
-        self._lines = lines
-        self.totals = PlanTotals()
-
-    def add(self, partition: PlannedPartition) -> None:
-        """Write the lines of a partition."""
-        self.totals.add(partition)
-        for record in _records(partition):
-            self._lines.add(record)
-
-    def end(self) -> str:
-        """Write the last line; return the plan's id."""
-        return self._lines.end(self.totals.record())
-
-
-@contextmanager
-def plan_writer(basis: Basis, place: Location) -> Iterator[PlanWriter]:
-    """Yield the writer of a plan, which is published as `archive.plans.plan_file` does."""
-    with plan_file(place, RETENTION_PLAN, _header(basis)) as lines:
-        yield PlanWriter(lines)
-
-
 def with_plan_id(basis: Basis, partitions: Iterable[PlannedPartition]) -> RetentionPlan:
     """Return the plan with its id."""
-    all_partitions = tuple(partitions)
-    writer = PlanWriter(PlanLines(len, RETENTION_PLAN, _header(basis)))
-    for partition in all_partitions:
-        writer.add(partition)
-    return RetentionPlan(writer.end(), basis, all_partitions)
+    plan = RetentionPlan("", basis, tuple(partitions))
+    lines = PlanLines(len, RETENTION_PLAN, header_of(basis))
+    return replace(plan, plan_id=_add_all(plan, lines))
 
 
 def write_plan(plan: RetentionPlan, place: Location) -> None:
-    """Publish a plan atomically, as `plan_writer` does."""
-    with plan_writer(plan.basis, place) as writer:
-        for partition in plan.partitions:
-            writer.add(partition)
-        writer.end()
+    """Publish a plan as `archive.plans.plan_file` does."""
+    with plan_file(place, RETENTION_PLAN, header_of(plan.basis)) as lines:
+        _add_all(plan, lines)
+
+
+def _add_all(plan: RetentionPlan, lines: PlanLines) -> str:
+    """Write all lines but the first; return the plan's id."""
+    for partition in plan.partitions:
+        lines.add_all(records_of(partition))
+    return lines.end(plan.totals.record())
 
 
 def read_plan(place: Location) -> RetentionPlan:
@@ -279,7 +258,8 @@ def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> Retention
     return RetentionPlan(header["plan_id"], basis, _partitions(basis, records))
 
 
-def _header(basis: Basis) -> dict[str, Any]:
+def header_of(basis: Basis) -> dict[str, Any]:
+    """Return the fields of a plan's first line."""
     return {
         "created_ms": basis.created_ms,
         "now_ms": basis.now_ms,
@@ -295,7 +275,8 @@ def _header(basis: Basis) -> dict[str, Any]:
     }
 
 
-def _records(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
+def records_of(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a partition."""
     key = dict(zip(PARTITION_KEY, partition.key, strict=True))
     left_out, index_directory = partition.left_out, partition.index_directory
     yield {
@@ -316,17 +297,8 @@ def _records(partition: PlannedPartition) -> Iterator[dict[str, Any]]:
             **key,
             **dict(zip(PlannedSegment._fields[:-1], segment, strict=False)),
             "bytes": segment.size_bytes,
-            "files": [file_record(partition, file) for file in segment.files],
+            "files": [file_record(file) for file in segment.files],
         }
-
-
-def file_record(partition: PlannedPartition, file: PlannedFile) -> dict[str, Any]:
-    """Return the record of a file in plan and journal."""
-    return {
-        "uri": partition.place(file).uri,
-        "size_bytes": file.size_bytes,
-        "last_modified_ns": file.last_modified_ns,
-    }
 
 
 def _basis(header: dict[str, Any]) -> Basis:
@@ -407,7 +379,8 @@ def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegm
     base_offset = int(record["base_offset"])
     files = tuple(_file(partition, base_offset, file) for file in record["files"])
     kinds = [SEGMENT_KINDS.index(file.name.rpartition(".")[2]) for file in files]
-    if kinds != sorted(kinds) or kinds[:1] != [0] or 0 in kinds[1:] or files[0].in_index_dir:
+    is_in_order = kinds == sorted(kinds) and kinds[:1] == [0] and 0 not in kinds[1:]
+    if not is_in_order or files[0].folder != partition.directory:
         raise ValueError(f"base offset {base_offset}: expected the log first, then its index files")
     return PlannedSegment(
         base_offset,
@@ -420,16 +393,11 @@ def _segment(partition: PlannedPartition, record: dict[str, Any]) -> PlannedSegm
 
 
 def _file(partition: PlannedPartition, base_offset: int, record: dict[str, Any]) -> PlannedFile:
-    uri = record["uri"]
-    file = PlannedFile(
-        uri.rpartition("/")[2], int(record["size_bytes"]), int(record["last_modified_ns"])
-    )
-    if uri != partition.place(file).uri:
-        file = file._replace(in_index_dir=True)
-    named = parse_segment_file(file.name)
+    folders = filter(None, (partition.directory, partition.index_directory))
+    file = planned_file(record, folders)
     expected = [SegmentFile(base_offset, kind) for kind in SEGMENT_KINDS]
-    if uri != partition.place(file).uri or named not in expected:
+    if file is None or parse_segment_file(file.name) not in expected:
         raise ValueError(
-            f"{uri}: not a file of {partition.directory.uri}, base offset {base_offset}"
+            f"{record['uri']}: not a file of {partition.directory.uri}, base offset {base_offset}"
         )
     return file

@@ -11,8 +11,6 @@ does not come back, older segments stay in the trash. The same undo again contin
 no new judgement, and a plan may be of any age.
 """
 
-import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
@@ -21,12 +19,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from kip33.archive.broker_locks import locked
 from kip33.archive.listing import DIRECTORIES_AT_ONCE, topic_id_in
-from kip33.archive.plans import info_of, infos_of
+from kip33.archive.removal import difference_of, info_of, infos_of, move_file
 from kip33.archive.segment_paths import (
     PartitionFiles,
     PlannedFile,
-    as_found,
     is_link,
     is_log,
     list_partition,
@@ -35,26 +33,18 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, last_sequence
 from kip33.errors import Kip33Error, PlanError, counted
 from kip33.formats.index_kinds import IndexKind
-from kip33.formats.names import segment_file_name
-from kip33.retention.apply import HAS_A_SWAP, OnRecord, one_at_a_time, side_by_side
+from kip33.retention.apply import HAS_A_SWAP
 from kip33.retention.apply_segment import (
+    KEPT_PLAN,
     Journal,
+    OnRecord,
     RecordKind,
     Run,
     StepOutcome,
-    journal_place,
-)
-from kip33.retention.broker_locks import locked
-from kip33.retention.make_plan import difference_of, linked_directory
-from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.retention.trash import (
-    KEPT_PLAN,
     folder_in_trash,
-    keeps_times,
-    move_file,
-    place_in_trash,
-    require_trash,
 )
+from kip33.retention.make_plan import linked_directory
+from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
@@ -146,35 +136,29 @@ def undo_plan(
     `clock` gives the time in ms. `on_record` is called as by `apply_plan`. Raises PlanError,
     LockedError or LocationError if the undo is refused; then nothing was changed.
     """
-    require_trash(plan, trash)
-    folder, journal = folder_in_trash(plan, trash), journal_place(plan)
-    stop = threading.Event()
-    tell = one_at_a_time(on_record, stop)
-    run = Run(plan, uuid.uuid4().hex[:12], frozenset(), clock, folder, dry_run, tell, stop)
-    source, partitions = plan.basis.source, plan.with_segments()
-    directories = (
-        one.directory for one in partitions if not linked_directory(one.directory, None, source)
-    )
-    with locked(directories, make=not dry_run), temporary_files_of(plan.plan_id):
+    folder = folder_in_trash(plan, trash)
+    run = Run(plan, clock, folder, dry_run, on_record)
+    journal = run.journal.uri
+    with locked(run.directories(), make=not dry_run), temporary_files_of(plan.plan_id):
         if not dry_run:
-            require_writable(journal, "the journal")
-            _claim(run, partitions, threads)
-        results = side_by_side(run, partitions, threads, _undo_partition)
+            require_writable(run.journal, "the journal")
+            _claim(run, threads)
+        results = run.side_by_side(threads, _undo_partition)
     touched = tuple(one for one in results if one.segments_moved or one.why)
     if not touched:
         raise PlanError(
-            f"{journal.uri}: no apply of plan {plan.plan_id} moved a file, so there is nothing to "
+            f"{journal}: no apply of plan {plan.plan_id} moved a file, so there is nothing to "
             f"put back; give the plan that was applied: the trash has it as <plan id>/{KEPT_PLAN}"
         )
-    return Undone(plan.plan_id, run.run_id, dry_run, journal.uri, folder.uri, touched)
+    return Undone(plan.plan_id, run.run_id, dry_run, journal, folder.uri, touched)
 
 
-def _claim(run: Run, partitions: list[PlannedPartition], threads: int) -> None:
+def _claim(run: Run, threads: int) -> None:
     """Claim the index files that builds wrote and that come back, so the next build owns them.
 
     A build since the apply has dropped their rows, and found no file there to list as orphaned.
     """
-    basis, found = run.plan.basis, side_by_side(run, partitions, threads, _index_files_to_claim)
+    basis, found = run.plan.basis, run.side_by_side(threads, _index_files_to_claim)
     index_uris = [uri for of_partition in found for uri in of_partition]
     if index_uris:
         catalog = Catalog(basis.catalog)
@@ -184,13 +168,12 @@ def _claim(run: Run, partitions: list[PlannedPartition], threads: int) -> None:
 
 def _index_files_to_claim(run: Run, partition: PlannedPartition) -> list[str]:
     """Return the URIs of a partition's index files of builds that are in the trash alone."""
-    undo = _PartitionUndo(run, partition)
     names = tuple(kind.suffix for kind in (IndexKind.TIME, IndexKind.OFFSET))
     places = [
-        undo.places(file)
+        (file.place, run.in_trash(partition, file).place)
         for segment in partition.segments
         for file in segment.files
-        if file.in_index_dir and file.name.endswith(names)
+        if file.folder != partition.directory and file.name.endswith(names)
     ]
     try:
         infos = dict(infos_of(chain.from_iterable(places)))
@@ -281,7 +264,7 @@ class _PartitionUndo:
                 continue
             self._put_back(one, journal)
             if one.log_is_left:
-                missing = missing or self.partition.place(one.segment.log)
+                missing = missing or one.segment.log.place
         if missing and held_back:
             self.left.append(
                 f"{missing.uri}: without it there would be a gap, so the trash keeps "
@@ -289,56 +272,44 @@ class _PartitionUndo:
             )
 
     def _files_now(self, segment: PlannedSegment, named: dict[str, str | None]) -> _SegmentFiles:
-        files = [one for one in segment.files if self.partition.place(one).uri in named]
-        infos = infos_of(place for file in files for place in self.places(file))
-        by_place = dict(infos)
+        files = {file: self.run.in_trash(self.partition, file) for file in segment.files}
+        files = {file: moved for file, moved in files.items() if file.place.uri in named}
+        by_place = dict(infos_of(one.place for both in files.items() for one in both))
         found = _SegmentFiles(segment, [], [])
         log_stays = ""
-        for file in files:
-            place, in_trash = self.places(file)
-            is_there = by_place[place].type != fs.FileType.NotFound
-            is_in_trash = by_place[in_trash].type != fs.FileType.NotFound
-            why = None
-            if is_there:
-                difference = self._difference(place, file, by_place[place])
-                if difference and (is_in_trash or is_log(file)):
-                    raise PlanError(f"{difference}; nothing is put over another file")
-                why = difference and difference.removeprefix(f"{place.uri}: ")
+        for file, moved in files.items():
+            uri, info, in_trash = file.place.uri, by_place[file.place], by_place[moved.place]
+            is_in_trash = in_trash.type != fs.FileType.NotFound
+            if info.type != fs.FileType.NotFound:
+                why = self._difference(file, file, info)
+                if why and (is_in_trash or is_log(file)):
+                    raise PlanError(f"{why}; nothing is put over another file")
+                why = why and why.removeprefix(f"{uri}: ")
+            elif log_stays or is_in_trash:
+                why = log_stays or self._difference(moved, file, in_trash)
+            elif (named_trash := named[uri]) is None:
+                why = "an apply without a trash deleted it"
+            elif self.run.trash and named_trash != self.run.trash.uri:
+                why = f"it is not in this trash; it was moved to {named_trash}"
             else:
-                why = log_stays or self._why_left(
-                    place, in_trash, file, by_place[in_trash], named[place.uri]
-                )
+                why = f"it is not in the trash: {moved.place.uri}"
             if why:
-                found.left.append(f"{place.uri}: {why}")
+                found.left.append(f"{uri}: {why}")
                 log_stays = log_stays or ("its log is not there" if is_log(file) else "")
             elif is_in_trash:
                 found.to_move.append(file)
         return found._replace(log_is_left=bool(log_stays))
 
-    def _why_left(
-        self,
-        place: Location,
-        in_trash: Location,
-        file: PlannedFile,
-        info: fs.FileInfo,
-        named_trash: str | None,
-    ) -> str | None:
-        """Return why a file that is missing at its place can not be put back; None if it can."""
-        if info.type != fs.FileType.NotFound:
-            return self._difference(in_trash, file, info)
-        if named_trash is None:
-            return "an apply without a trash deleted it"
-        if self.run.trash and named_trash != self.run.trash.uri:
-            return f"it is not in this trash; it was moved to {named_trash}"
-        return f"it is not in the trash: {in_trash.uri}"
+    def _difference(self, found: PlannedFile, file: PlannedFile, info: fs.FileInfo) -> str | None:
+        """Return how a file at its place or in the trash differs from the plan.
 
-    def _difference(self, place: Location, file: PlannedFile, info: fs.FileInfo) -> str | None:
-        """Return how a file differs from the plan; the time counts only where a move keeps it."""
-        if is_link(place):
-            return f"{place.uri}: a link found, expected a file"
-        if not keeps_times(*self.places(file)):
-            file = file._replace(last_modified_ns=as_found(info, place).last_modified_ns)
-        return difference_of(place, file, info)
+        The time counts only where a move keeps it.
+        """
+        if is_link(found.place):
+            return f"{found.place.uri}: a link found, expected a file"
+        assert self.run.trash is not None
+        keeps_time = file.folder.root == self.run.trash.root and not file.folder.is_object_store
+        return difference_of(found, info, "ns" if keeps_time else None)
 
     def _require_same_log(self, files: PartitionFiles) -> None:
         """Raise PlanError for another topic's log, or if a gap would follow what comes back."""
@@ -346,19 +317,18 @@ class _PartitionUndo:
         kept, directory = self.partition.first_kept_base_offset, self.partition.directory
         end = planned[-1] + 1 if kept is None else kept
         logs, topic_id = files.logs(), self.partition.topic_id
+        log_uri = self.partition.log_uri
         found_id = self._topic_id_now() if topic_id else None
         if found_id and found_id != topic_id:
             raise PlanError(
                 f"{directory.uri}: topic id {found_id} found, the plan says {topic_id}: the topic "
                 "was created again"
             )
-
-        def uri_of(base_offset: int) -> str:
-            return directory.child(segment_file_name(base_offset, "log")).uri
-
         others = [one for one in logs if one < end and one not in planned]
         if others:
-            raise PlanError(f"{uri_of(others[0])}: is not in the plan, but older than what it kept")
+            raise PlanError(
+                f"{log_uri(others[0])}: is not in the plan, but older than what it kept"
+            )
         if any(swap < end for swap in files.swaps):
             raise PlanError(f"{directory.uri}: {HAS_A_SWAP}")
         newest = self._found[-1].segment.base_offset
@@ -366,7 +336,7 @@ class _PartitionUndo:
         missing = next((one for one in follow if one not in logs), None)
         if missing is not None:
             raise PlanError(
-                f"{uri_of(missing)}: is missing, and without it a gap would follow what comes "
+                f"{log_uri(missing)}: is missing, and without it a gap would follow what comes "
                 "back; undo a later plan first if that moved it"
             )
 
@@ -404,17 +374,18 @@ class _PartitionUndo:
 
     def _move(self, file: PlannedFile) -> None:
         """Move one file to its place, and look at it there."""
-        place, in_trash = self.places(file)
+        place = file.place
         if self.run.dry_run:
             return
         try:
+            in_trash = self.run.in_trash(self.partition, file).place
             move_file(in_trash, place, size_bytes=file.size_bytes)
             info = info_of(place)
         except OSError as error:
             raise Kip33Error(
                 f"{place.uri}: cannot be put back: {one_line(error)}; {_AGAIN}"
             ) from error
-        difference = self._difference(place, file, info) if info else f"{place.uri}: is missing"
+        difference = self._difference(file, file, info) if info else f"{place.uri}: is missing"
         if difference:
             raise Kip33Error(f"{difference}, after it was put back; {_AGAIN}")
 
@@ -423,16 +394,8 @@ class _PartitionUndo:
         folders: dict[Location, list[str]] = {}
         for one in self._found:
             for file in one.to_move:
-                place = self.partition.place(file)
-                folders.setdefault(place.parent, []).append(file.name)
+                folders.setdefault(file.folder, []).append(file.name)
         for folder, names in folders.items():
             if folder.is_local and not self.run.dry_run:
                 make_folder(folder)
                 remove_temporary(folder, names, self.run.plan.plan_id)
-
-    def places(self, file: PlannedFile) -> tuple[Location, Location]:
-        """Return where a file was, and where it is in the trash."""
-        assert self.run.trash is not None
-        source = self.run.plan.basis.source
-        in_trash = place_in_trash(self.run.trash, self.partition, source, file)
-        return self.partition.place(file), in_trash

@@ -46,7 +46,7 @@ from kip33.rules.retention import (
 )
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import one_line, status_of
+from kip33.stores.files import is_as_listed, one_line
 from kip33.stores.locations import Location
 
 _ORDER: Final = ("topic", "partition", "base_offset")
@@ -237,21 +237,12 @@ def _still_there(rows: pa.Table, planned: Mapping[tuple[str, int], int]) -> pa.T
 def _is_as_listed(row: Mapping[str, Any]) -> bool:
     place = Location.of(row["log_uri"])
     try:
-        status = status_of(place)
+        return is_as_listed(place, row["size_bytes"], row["last_modified_ms"])
     except FileReadError as error:
         raise CatalogError(
             f"{place.uri}: it is not known whether this upload is still there: {one_line(error)}; "
             "nothing was deleted"
         ) from error
-    if status is None:
-        return False
-    ticks_ms = 1000 if place.is_object_store else 1
-    times = [
-        None if time_ms is None else time_ms // ticks_ms
-        for time_ms in (status.modified_ms, row["last_modified_ms"])
-    ]
-    is_same_size = bool(place.inside) or status.size_bytes == row["size_bytes"]
-    return is_same_size and times[0] == times[1]
 
 
 def _ranges_of(rows: pa.Table) -> dict[tuple[str, int], tuple[Int64s, Int64s]]:

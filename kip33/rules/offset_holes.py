@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from kip33.errors import counted
 from kip33.rules.retention import running_max
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 
 UNKNOWN_END: Final = -1  # as end: it is not known where the segment ends
 UNKNOWN_OFFSET: Final = -1  # as last offset: the row covers no offsets
@@ -117,21 +116,6 @@ def find_holes(segments: SegmentEnds) -> Holes:
     found = Holes(after, before, so_far[after], bases[before], kinds)
     found.kinds[_is_filled(segments, ends, found)] = KINDS.index(HoleKind.FILLED)
     return found
-
-
-def holes_of_one(
-    base_offsets: Sequence[int],
-    ends: Sequence[int],
-    damaged: Sequence[bool],
-    compacted: Sequence[bool],
-) -> Iterator[tuple[int, int, int, HoleKind]]:
-    """Yield the holes of one replica alone: number of the segment before, offset, end, kind."""
-    zeros = np.zeros(len(base_offsets), np.int64)
-    bases, until = (np.array(column, np.int64) for column in (base_offsets, ends))
-    is_damaged, is_compacted = (np.array(column, bool) for column in (damaged, compacted))
-    found = find_holes(SegmentEnds(zeros, zeros, bases, until, is_damaged, is_compacted))
-    for after, _, first, end, kind in zip(*(column.tolist() for column in found), strict=True):
-        yield after, first, end, KINDS[kind]
 
 
 class OffsetSpan(NamedTuple):
@@ -266,36 +250,6 @@ class Extent(NamedTuple):
     size: int = 0  # in valid bytes, of two tiers in offsets
     last_offset: int | None = None  # None: not known
     latest_epoch: int = -1  # of two tiers, the leader epoch of its last records; -1: not known
-
-    @classmethod
-    def of(
-        cls,
-        status: str | None,
-        size_bytes: int | None,
-        valid_bytes: int | None,
-        last_offset: int | None,
-    ) -> Self:
-        """Return the extent that a catalog row shows; an unverified log counts with its size.
-
-        >>> Extent.of("unverified", 100, None, 9)
-        Extent(size=100, last_offset=9, latest_epoch=-1)
-        """
-        if status in (SegmentStatus.INVALID, *NOT_READ):
-            return cls(0, last_offset)
-        counted = size_bytes if status == SegmentStatus.UNVERIFIED else valid_bytes
-        return cls(counted or 0, last_offset)
-
-    @classmethod
-    def of_tiers(
-        cls, status: str | None, base_offset: int, end_offset: int, latest_epoch: int | None
-    ) -> Self:
-        """Return the extent of a segment of two tiers, which is read up to its end (exclusive).
-
-        It is in offsets: bytes depend on which tier has how much of the log.
-        """
-        size = 0 if status in (SegmentStatus.INVALID, *NOT_READ) else end_offset - base_offset
-        epoch = -1 if latest_epoch is None else latest_epoch
-        return cls(size, max(base_offset, end_offset - 1), epoch)
 
 
 def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:

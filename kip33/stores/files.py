@@ -230,6 +230,22 @@ def listed_status(store: Location, info: fs.FileInfo) -> FileStatus:
     return FileStatus(info.size, modified_ms)
 
 
+def is_as_listed(location: Location, size_bytes: int | None, modified_ms: int | None) -> bool:
+    """Return whether a file still has the size and time of a listing; OSError as the store does.
+
+    Of a part of a file the size is not compared, of an object the time in seconds.
+    """
+    status = status_of(location)
+    if status is None or (not location.inside and status.size_bytes != size_bytes):
+        return False
+    ticks_ms = 1000 if location.is_object_store else 1
+    now, then = (
+        None if time_ms is None else time_ms // ticks_ms
+        for time_ms in (status.modified_ms, modified_ms)
+    )
+    return now == then
+
+
 def one_line(error: BaseException) -> str:
     """Return one line that says what an OSError or a library's error means.
 

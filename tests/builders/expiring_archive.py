@@ -144,7 +144,7 @@ class ExpiringArchive:
     def planned_files(self, plan: RetentionPlan) -> set[str]:
         """Return the paths of a plan's files."""
         return {
-            str(Path(partition.place(file).path).relative_to(self.folder))
+            str(Path(file.place.path).relative_to(self.folder))
             for partition in plan.partitions
             for segment in partition.segments
             for file in segment.files

@@ -7,9 +7,9 @@ import pytest
 
 from kip33.builds import task as build_task
 from kip33.errors import LockedError
+from tests.archive.test_broker_locks import held_by_another, is_free
 from tests.builders.changing_archive import ChangingArchive, batches
 from tests.faults.builds import carry_out
-from tests.retention.test_broker_locks import held_by_another, is_free
 
 HELD = r"b2/\.lock: a broker or another run of kip33 holds the lock; .*stop the broker"
 

@@ -28,6 +28,7 @@ from kip33.builds.leftovers import (
 from kip33.catalog.catalog import Catalog
 from kip33.errors import LocationError, LockedError, PlanError
 from kip33.stores.locations import Location
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.changing_archive import CLICKS, DAY_MS, ORDERS, ChangingArchive, batches
 from tests.builders.forged_plans import plan_bytes
 from tests.builders.leftover_archive import (
@@ -37,7 +38,6 @@ from tests.builders.leftover_archive import (
     put,
     temporary,
 )
-from tests.retention.test_broker_locks import held_by_another
 
 NOW_MS = 1_800_000_000_000
 ALL = tuple(PLANNED_ON_REQUEST.values())
@@ -99,7 +99,7 @@ def state(changing: ChangingArchive) -> State:
 
 def outcomes(done: RemovedLeftovers) -> dict[str, str]:
     """Return the outcome of each leftover by its name."""
-    return {one.leftover.uri.rpartition("/")[2]: one.outcome.value for one in done.results}
+    return {one.uri.rpartition("/")[2]: one.outcome.value for one in done.results}
 
 
 def whys(done: RemovedLeftovers) -> str:
@@ -264,7 +264,7 @@ def test_nothing_behind_a_link_is_planned_or_removed(changing: ChangingArchive) 
     shutil.move(ours_there.parent, outside)
     ours_there.parent.symlink_to(outside)
     done = apply(changing, plan)
-    [result] = [one for one in done.results if one.leftover.uri == ours_there.as_uri()]
+    [result] = [one for one in done.results if one.uri == ours_there.as_uri()]
     assert (result.outcome, result.why) == (
         LeftoverOutcome.KEPT,
         f"{ours_there.as_uri()}: is a symbolic link now, or reached by one",

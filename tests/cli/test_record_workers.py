@@ -19,7 +19,6 @@ import pytest
 
 import kip33
 from kip33.records import (
-    counting,
     parallel_reading,
     parquet_records,
     record_selection,
@@ -70,8 +69,7 @@ SELECTIONS: tuple[tuple[Any, ...], ...] = (
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (parallel_reading, counting):
-        monkeypatch.setattr(module, "PART_BYTES", 150)
+    monkeypatch.setattr(parallel_reading, "PART_BYTES", 150)
     monkeypatch.setattr(parallel_reading, "FILE_COST_BYTES", 16)
     monkeypatch.setattr(parallel_reading, "LEAST_BIN_COST", 200)
     monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip33.indexing.by_path import build_time_index
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.changing_archive import batches
 from tests.builders.segment_builder import TRANSACTIONAL, Record, end_txn_marker, segment, v2_batch
 from tests.cli.console import Command, Finished
-from tests.retention.test_broker_locks import held_by_another
 
 INTERVAL = 200
 ASKED = ("--index-interval-bytes", INTERVAL)

@@ -127,10 +127,7 @@ def require_true_journal(
         key = (record["log_dir"], record["topic"], record["partition"])
         [partition] = [one for one in plan.partitions if one.key == key]
         [segment] = [one for one in partition.segments if one.base_offset == int(base_offset)]
-        files = {
-            str(Path(partition.place(file).path).relative_to(archive.folder))
-            for file in segment.files
-        }
+        files = {str(Path(file.place.path).relative_to(archive.folder)) for file in segment.files}
         if what == "intent":
             named |= files
         elif what in DONE_RESULTS:

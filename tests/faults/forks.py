@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 import kip33
+from kip33.archive import removal
 from kip33.builds.leftovers import read_leftover_plan, remove_leftovers
 from kip33.catalog.catalog import Catalog
 from kip33.cli import main as cli_main
@@ -34,7 +35,6 @@ from kip33.restore import restore_apply
 from kip33.restore.restore_request import RestoreRequest
 from kip33.restore.truncate_apply import truncate
 from kip33.retention import apply_segment
-from kip33.retention import trash as moves
 from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.stores import files, own_files
 from kip33.stores.locations import Location
@@ -181,7 +181,7 @@ def _operations() -> Iterator[tuple[Any, str]]:
     yield from ((os, name) for name in (*names, "truncate", "unlink"))
     yield shutil, "copy2"
     yield apply_segment.SegmentStep, "_remove"
-    yield moves, "_copy"
+    yield removal, "_copy"
     for module in [one for name, one in sys.modules.items() if name.startswith("kip33.")]:
         yield from ((module, name) for name, value in vars(module).items() if _changes_files(value))
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from kip33.archive.broker_locks import alone_in
 from kip33.errors import LockedError, RestoreError
 from kip33.local.local_engine import LocalEngine
 from kip33.restore import restored_segment as log_copy
 from kip33.restore.restore_apply import restore
-from kip33.restore.restore_complete import alone_in
 from kip33.stores.locations import Location
 from tests.builders.partition_copies import files_of
 from tests.cli.console import PROJECT

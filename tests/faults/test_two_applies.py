@@ -74,9 +74,9 @@ class Interleaved:
         self._is_inside = False
         remove = SegmentStep._remove
 
-        def removed(step: SegmentStep, place: Location, file: PlannedFile) -> None:
+        def removed(step: SegmentStep, file: PlannedFile) -> None:
             self.point()
-            remove(step, place, file)
+            remove(step, file)
 
         monkeypatch.setattr(SegmentStep, "_remove", removed)
 

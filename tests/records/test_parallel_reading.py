@@ -82,7 +82,7 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
 
     def counted(*arguments: Any) -> Iterator[Any]:
         for part in parts_of(*arguments):
-            spans[part.span is not None] += 1
+            spans[part.segments[0].span is not None] += 1
             yield part
 
     monkeypatch.setattr(parallel_reading, "_parts_of", counted)
@@ -100,17 +100,42 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
     assert min(spans.values()) > 0, spans
 
 
+def orders_with_index(folder: Path) -> tuple[Path, Path]:
+    """Return a catalog of one log with an index entry for each batch, and the log."""
+    log = write_log(folder / "archive/orders-0", 0, *batches(0, 40))
+    build(folder / "archive", folder, "--index-interval-bytes", "0")
+    return folder / "indexes/_catalog", log
+
+
 @pytest.mark.usefixtures("_small_parts")
-def test_a_span_that_begins_where_no_batch_does_is_read_by_the_parent(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "archive/orders-0", 0, *batches(0, 40))
-    build(tmp_path / "archive", tmp_path, "--index-interval-bytes", "0")
+def test_an_entry_of_the_index_where_no_batch_begins(tmp_path: Path) -> None:
+    catalog, _ = orders_with_index(tmp_path)
     (index,) = tmp_path.rglob("indexes/**/*.index")
     wrong = bytearray(index.read_bytes())
     wrong[7 + 8 * 10] ^= 1  # the position of an entry
     index.write_bytes(wrong)
-    assert log
 
-    assert answer(tmp_path / "indexes/_catalog", 2) == answer(tmp_path / "indexes/_catalog", 1)
+    assert answer(catalog, 2) == answer(catalog, 1)
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_a_batch_whose_size_leads_over_the_start_of_the_next_span(tmp_path: Path) -> None:
+    """One process skips both batches, so the second is not found by another process."""
+    catalog, log = orders_with_index(tmp_path)
+    sizes = [len(one) for one in batches(0, 40)]
+    data = bytearray(log.read_bytes())
+    for number in range(4, 40, 4):
+        size_at = sum(sizes[:number]) + 8
+        size = sizes[number] + sizes[number + 1] - 12
+        data[size_at : size_at + 4] = size.to_bytes(4, "big")
+    log.write_bytes(data)
+
+    rows, *others = answer(catalog, 1)
+
+    assert answer(catalog, 2) == (rows, *others)
+    assert rows["offset"].drop_null().to_pylist() == [
+        at for at in range(41) if at == 40 or at < 4 or at % 4 > 1
+    ]
 
 
 @pytest.fixture

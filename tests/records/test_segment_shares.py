@@ -56,7 +56,7 @@ def test_random_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archiv
         alone = [row for one in parts for row in plain_rows(reading.read([one]).read_all())]
         by_one_task = plain_rows(reading.read(parts).read_all())
         assert alone == by_one_task == rows_of(catalog, **options), f"seed {seed}"
-        divided.update(segment.share is not None for part in parts for segment in part)
+        divided.update(segment.span is not None for part in parts for segment in part)
     assert min(divided[True], divided[False]) >= archives, divided
 
 
@@ -73,10 +73,8 @@ def test_shares_are_even_and_have_all_bytes(tmp_path: Path) -> None:
 
 
 NOT_DIVIDED = {
-    "batches": (batches(0, 40), {"level": "batches"}),
     "read_committed": (batches(0, 40), {"isolation": "read_committed"}),
     "a damaged end": ([*batches(0, 40), b"\1" * 20], {}),
-    "messages of v0": ([v0_message(at, None, b"v" * 90) for at in range(40)], {}),
     "about one share": (batches(0, 1), {}),
 }
 
@@ -88,6 +86,37 @@ def test_what_is_not_divided(entries: Any, options: Any, tmp_path: Path) -> None
     whole = reading.parts(reading.partitions(catalog))
 
     assert reading.shared(whole, 300) == whole
+
+
+DIVIDED = {
+    "batches": (batches(0, 40), {"level": "batches"}),
+    "messages of v0": ([v0_message(at, None, b"v" * 90) for at in range(40)], {}),
+}
+
+
+@each_case(("entries", "options"), DIVIDED)
+def test_spans_of_any_batches_give_their_rows_once(
+    entries: Any, options: Any, tmp_path: Path
+) -> None:
+    catalog = catalog_of(tmp_path, *entries)
+    reading = Reading.of(**({"on_error": "row"} | options))
+    parts = shared(reading, catalog, 300)
+
+    assert len(parts) > 5
+    assert reading.read(parts).read_all() == reading.read(reading.partitions(catalog)).read_all()
+
+
+def test_a_log_that_is_written_again_after_the_planning(tmp_path: Path) -> None:
+    """As by a broker that compacts it: the spans give the offsets that are there now."""
+    catalog = catalog_of(tmp_path, *batches(0, 40))
+    reading = Reading.of(columns=["offset"])
+    parts = shared(reading, catalog, 300)
+    (log,) = tmp_path.rglob("*.log")
+    log.write_bytes(b"".join(batches(0, 40)[1::3]))
+
+    found = reading.read(parts).read_all()["offset"].to_pylist()
+
+    assert found == list(range(41))[1::3]
 
 
 def test_without_an_index_or_a_catalog_nothing_is_divided(tmp_path: Path) -> None:

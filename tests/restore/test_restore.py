@@ -34,11 +34,11 @@ from kip33.rules.index_builder import IndexSettings, TopicSettings
 from kip33.rules.index_verdict import IndexVerdict
 from kip33.stores.locations import Location
 from kip33.stores.own_files import temporary_files_of, temporary_of
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.layouts import uuid22
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
 from tests.cases import each_case
-from tests.retention.test_broker_locks import held_by_another
 
 T = 1_700_000_000_000
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")

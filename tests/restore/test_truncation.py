@@ -24,6 +24,7 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.truncation import TruncationCase
 from kip33.stores.locations import Location
 from kip33.stores.own_files import temporary_of
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.partition_copies import everything_in, files_of, write_partition
 from tests.builders.random_partitions import random_partitions
 from tests.builders.segment_builder import (
@@ -34,7 +35,6 @@ from tests.builders.segment_builder import (
 )
 from tests.cases import each_case
 from tests.long_forms import short_and_long
-from tests.retention.test_broker_locks import held_by_another
 
 T = 1_700_000_000_000
 

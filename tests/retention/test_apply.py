@@ -46,9 +46,9 @@ def test_the_order_of_deletions(archive: ExpiringArchive, monkeypatch: pytest.Mo
     plan, events = archive.plan(), []
     remove = SegmentStep._remove
 
-    def watched(step: SegmentStep, place: Location, file: PlannedFile) -> None:
-        events.append(place.uri)
-        remove(step, place, file)
+    def watched(step: SegmentStep, file: PlannedFile) -> None:
+        events.append(file.place.uri)
+        remove(step, file)
 
     monkeypatch.setattr(SegmentStep, "_remove", watched)
     archive.apply(plan, threads=1, on_record=lambda record: events.append(event(record)))
@@ -56,7 +56,7 @@ def test_the_order_of_deletions(archive: ExpiringArchive, monkeypatch: pytest.Mo
     for partition in plan.partitions:
         for segment in partition.segments:
             step = f"{partition.log_dir} {segment.base_offset}"
-            files = [partition.place(file).uri for file in segment.files]
+            files = [file.place.uri for file in segment.files]
             expected += [f"intent {step}", *files, f"deleted {step}"]
     assert events == expected
     assert [uri.rpartition(".")[2] for uri in expected[1:8]] == [

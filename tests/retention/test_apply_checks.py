@@ -15,11 +15,11 @@ from kip33.errors import CatalogError, Kip33Error, LocationError, PlanError
 from kip33.retention.plan import PlannedSegment, RetentionPlan, read_plan, with_plan_id, write_plan
 from kip33.rules.policies import Policies
 from kip33.stores.locations import Location
+from tests.archive.test_broker_locks import held_by_another, is_free
 from tests.builders.expiring_archive import DAY_MS, NOW_MS, A, B, ExpiringArchive
 from tests.builders.forged_plans import plan_bytes
 from tests.builders.snapshots import row
 from tests.cases import each_case
-from tests.retention.test_broker_locks import held_by_another, is_free
 
 DELETE = {"cleanup.policy": "delete"}
 HOUR_MS = 3_600_000

@@ -69,7 +69,7 @@ def test_files_are_in_kafkas_order_with_their_current_state(archive: ExpiringArc
     plan = archive.plan()
     partition = only(plan)
     [segment] = partition.segments
-    places = [Path(partition.place(file).path) for file in segment.files]
+    places = [Path(file.place.path) for file in segment.files]
     stem = f"{A}/{0:020d}"
     assert [str(place.relative_to(archive.folder)) for place in places] == [
         f"archive/{stem}.log",

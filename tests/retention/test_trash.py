@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
+from kip33.archive.removal import move_file
 from kip33.archive.segment_paths import PlannedFile
 from kip33.retention.apply_segment import SegmentStep
-from kip33.retention.trash import move_file
 from kip33.stores import locations
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import A, ExpiringArchive, only_within_a_directory
@@ -159,11 +159,9 @@ def test_a_vanished_trash_is_not_a_missing_file(
     assert archive.files() == before
 
 
-def timed_out(
-    step: SegmentStep, place: Location, file: PlannedFile, *, remove: Any = SegmentStep._remove
-) -> None:
-    remove(step, place, file)
-    if file.name == f"{100:020d}.index" and not file.in_index_dir:
+def timed_out(step: SegmentStep, file: PlannedFile, *, remove: Any = SegmentStep._remove) -> None:
+    remove(step, file)
+    if file.name == f"{100:020d}.index" and file.folder == step.partition.directory:
         raise TimeoutError(errno.ETIMEDOUT, "timed out")
 
 

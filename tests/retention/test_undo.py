@@ -16,9 +16,9 @@ from kip33.formats.partition_metadata import PartitionMetadata
 from kip33.retention.plan import RetentionPlan, with_plan_id
 from kip33.retention.undo import Undone, undo_plan
 from kip33.stores.locations import Location
+from tests.archive.test_broker_locks import held_by_another
 from tests.builders.expiring_archive import A, B, ExpiringArchive, clock, event
 from tests.cases import each_case
-from tests.retention.test_broker_locks import held_by_another
 
 OLD_ID, NEW_ID = "bn9RMmT4REWVDFQzf3IUaQ", "tqimKeZwStOEOwRzT3L5oQ"
 OLD_TOPIC, NEW_TOPIC = (PartitionMetadata(one).to_bytes() for one in (OLD_ID, NEW_ID))

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kip33.archive.broker_locks import locked
 from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.broker import (

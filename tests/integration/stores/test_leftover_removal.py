@@ -120,7 +120,7 @@ def test_marked_directories_are_removed_with_their_files_as_planned(
 
     done = remove_leftovers(catalog, plan)
 
-    kept = [one.leftover.uri for one in done.results if one.outcome == LeftoverOutcome.KEPT]
+    kept = [one.uri for one in done.results if one.outcome == LeftoverOutcome.KEPT]
     assert kept == [f"{place.uri}/{stray}"]
     assert not leftovers.exists(delete)
     assert leftovers.exists(stray) and leftovers.exists(future)

@@ -98,7 +98,7 @@ class PlannedBucket:
     def planned(self) -> set[str]:
         """Return the planned files by their names in the bucket."""
         return {
-            partition.place(file).uri.removeprefix(f"{self.place.uri}/")
+            file.place.uri.removeprefix(f"{self.place.uri}/")
             for partition in self.plan.with_segments()
             for segment in partition.segments
             for file in segment.files

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kip33.archive import broker_locks
+from kip33.archive.broker_locks import locked
 from kip33.errors import LockedError, PlanError
-from kip33.retention import broker_locks
-from kip33.retention.broker_locks import locked
 from kip33.stores.locations import Location
 
 HOLD = """
