@@ -217,7 +217,10 @@ def test_no_more_is_read_twice_than_said(
     assert not pair.missed()
     twice = pair.read_twice()
     for point in pair.points:
-        assert point.partition is not None and point.read_twice_at_most is not None
+        assert point.partition is not None
+        if point.read_twice_at_most is None:  # it resumes at a record of which nothing is known
+            assert "has no timestamp: " in (point.note or "")
+            continue
         assert twice[point.partition] <= point.read_twice_at_most <= (point.committed_offset or 0)
 
 
