@@ -20,7 +20,8 @@ from kip33.archive.log_window import (
 )
 from kip33.archive.segment_paths import beside
 from kip33.formats.batch import CODEC_MASK, BatchColumns, BatchHeader
-from kip33.formats.index_pages import OFFSET_WIDTHS, IndexPages
+from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
+from kip33.formats.names import TIME_INDEX_FILE
 from kip33.stores.locations import Location
 
 
@@ -54,16 +55,25 @@ class LogSlice(NamedTuple):
         is_after = (batches["base_offset"] >= self.until_offset) & ~is_wrapper
         return int(is_after.argmax()) if is_after.any() else len(batches)
 
-    @property
-    def time_indexes(self) -> list[Location]:
-        """Return where its time index may be: where the catalog says, and beside the log."""
-        beside_log = beside(self.log, "timeindex")
-        return list(dict.fromkeys((self.time_index or beside_log, beside_log)))
+    def time_index_pages(self, files: ExitStack, meter: Meter) -> IndexPages | None:
+        """Return its `.timeindex`, open as the next; not the file of another design."""
+        places = [
+            place
+            for place in self._time_indexes
+            if (place.inside or place.path).endswith(TIME_INDEX_FILE)
+        ]
+        return opened_index(places, TIME_WIDTHS, files, meter)
 
     def offset_index(self, files: ExitStack, meter: Meter) -> IndexPages | None:
         """Return its `.index`, open until `files` close; None without a readable one."""
-        places = [beside(place, "index") for place in self.time_indexes]
+        places = [beside(place, "index") for place in self._time_indexes]
         return opened_index(places, OFFSET_WIDTHS, files, meter)
+
+    @property
+    def _time_indexes(self) -> list[Location]:
+        """Return where its time index may be: where the catalog says, and beside the log."""
+        beside_log = beside(self.log, "timeindex")
+        return [self.time_index or beside_log, beside_log]
 
     @contextmanager
     def opened(self, meter: Meter, *, check_crc: bool = False) -> Iterator["OpenSlice"]:

@@ -22,7 +22,6 @@ from kip33.archive.log_window import (
     Meter,
     checked_position,
     entries_around,
-    opened_index,
 )
 from kip33.errors import (
     CorruptIndexError,
@@ -36,8 +35,7 @@ from kip33.formats import whole_bodies as decoded_records
 from kip33.formats.batch import BatchColumns, BatchHeader
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.held_batches import BatchWindows, HeldBatches
-from kip33.formats.index_pages import TIME_WIDTHS, IndexPages, last_point
-from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.index_pages import IndexPages, last_point
 from kip33.formats.whole_bodies import RecordLimits, UnreadableBatch
 from kip33.records.partitions import PartitionSegments, ReadSegment
 from kip33.records.record_request import Faults, OnError, RecordRequest
@@ -45,7 +43,6 @@ from kip33.records.transaction_fates import Begun, TransactionFates, begun_of
 from kip33.rules.index_entries import first_disordered
 from kip33.rules.search import Claim, bears_out, reach_of
 from kip33.stores.files import one_line, opened
-from kip33.stores.locations import Location
 
 LOCAL_WINDOW_BYTES: Final = 1 << 20
 REMOTE_WINDOW_BYTES: Final = 1 << 23
@@ -292,19 +289,13 @@ def start_of(
                     log, offsets, base_offset=base_offset, offset=limits.first_offset
                 )
             if limits.first_timestamp >= 0:
-                places = filter(_is_time_index, segment.slice.time_indexes)
-                times = opened_index(places, TIME_WIDTHS, files, Meter())
+                times = segment.slice.time_index_pages(files, Meter())
                 if times is not None:
                     found = _position_at(log, times, offsets, base_offset, limits.first_timestamp)
                     start = max(start, found)
         except (FileReadError, Kip33Error):
             return 0
     return start
-
-
-def _is_time_index(place: Location) -> bool:
-    """Return whether a file has the name of a `.timeindex`, not that of another design."""
-    return (place.inside or place.path).endswith(TIME_INDEX_FILE)
 
 
 def _position_at(

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kip33.archive.log_slice import OpenSlice
-from kip33.archive.log_window import LogWindow, Meter, opened_index
+from kip33.archive.log_window import LogWindow, Meter
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import (
     CODEC_MASK,
@@ -22,8 +22,6 @@ from kip33.formats.batch import (
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
 )
-from kip33.formats.index_pages import TIME_WIDTHS
-from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.records import Record
 from kip33.rules.search import may_lack_timestamps
 from kip33.rules.segment_summary import SegmentStatus
@@ -170,10 +168,8 @@ def _after_largest_timestamp(segment: SearchedSegment, meter: Meter) -> int:
     """
     if segment.offset_of_max_timestamp is not None:
         return segment.offset_of_max_timestamp + 1
-    places = segment.between().time_indexes
-    places = [one for one in places if one.name.endswith(TIME_INDEX_FILE)]
     with ExitStack() as files:
-        times = opened_index(places, TIME_WIDTHS, files, meter)
+        times = segment.between().time_index_pages(files, meter)
         if times is None or not len(times) or segment.has_file_time:
             return 0
         return segment.base_offset + times[len(times) - 1][1]
