@@ -99,7 +99,7 @@ class OrphansRequest(NamedTuple):
     help="Remove the files of a plan that are still as planned, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
-@runs(OrphansRequest, work="here", summary=False)
+@runs(work="here", summary=False)
 def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
     """Show the files below SOURCE and the index directory that belong to no segment.
 

@@ -55,7 +55,7 @@ class CountCommand:
     "UTC.",
 )
 @workers_option
-@runs(CountCommand, work="here")
+@runs(work="here")
 def count(command: CountCommand, run: CommandRun) -> Output:
     """Count the records of SOURCE or CATALOG per topic and period, by their timestamps.
 

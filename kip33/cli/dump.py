@@ -81,7 +81,7 @@ class DumpCommand:
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options_of(DumpOptions)
-@runs(DumpCommand, work="here", summary=False)
+@runs(work="here", summary=False)
 def dump(command: DumpCommand, run: CommandRun) -> Output:
     """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 

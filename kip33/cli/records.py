@@ -157,7 +157,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     help="Add the new records to a folder of Parquet files, by topic and day. The next run begins "
     "where this one ends. By workers, or by the tasks of Spark (--engine spark).",
 )
-@runs(RecordsCommand, formats=_format_options, shows_progress=False)
+@runs(formats=_format_options, shows_progress=False)
 def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
 

@@ -36,7 +36,7 @@ class ReportCommand(RetentionPolicies, ReportOptions):
 )
 @options_of(ReportOptions)
 @options_of(RetentionPolicies)
-@runs(ReportCommand, work="here", summary=False)
+@runs(work="here", summary=False)
 def report(command: ReportCommand, run: CommandRun) -> Output:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.
 

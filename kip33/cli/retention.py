@@ -127,7 +127,6 @@ class RetentionCommand(RetentionPolicies, JudgingOptions, ViewOptions, MomentOpt
 )
 @options_of(TrustOption)
 @runs(
-    RetentionCommand,
     work="session",
     metrics=True,
     findings=Findings(

@@ -115,7 +115,7 @@ class SearchRequest(TimesToSearch, RangeOptions, EmitOptions, SearchQuestion):
 @options_of(RangeOptions, until=click.STRING)
 @options_of(EmitOptions)
 @options_of(SearchQuestion)
-@runs(SearchRequest, work="session", summary=False)
+@runs(work="session", summary=False)
 def search(asked: SearchRequest, run: CommandRun) -> Output:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 

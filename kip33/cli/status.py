@@ -37,7 +37,6 @@ _NEW: Final = "new"  # a finding of --fail-on beside the levels
 @options_of(StatusOptions)
 @options_of(RetentionPolicies)
 @runs(
-    StatusCommand,
     work="here",
     findings=Findings(
         [*(level.value for level in FindingLevel), _NEW],

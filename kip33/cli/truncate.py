@@ -57,7 +57,7 @@ class TruncateRequest(NamedTuple):
     metavar="ID",
     help="With --apply: only if the plan is still this one, as an earlier run has shown it.",
 )
-@runs(TruncateRequest, work="local", summary=False)
+@runs(work="local", summary=False)
 def truncate(request: TruncateRequest, run: CommandRun) -> Output:
     """Cut the log in PARTITION_DIR, a local copy such as orders-0, at an offset.
 
