@@ -242,8 +242,7 @@ def catalog_prune(catalog_dir: str, keep: int, run: CommandRun) -> Output:
     is_table = run.options.output_format == "table"
     on_plan = _print_plan if is_table else None
     pruned = prune(opened, keep=keep, now_ms=run.started_ms, on_plan=on_plan)
-    for line in pruned.warnings:
-        warn(line)
+    warn(*pruned.warnings)
     for failure in pruned.failures:
         click.echo(f"Error: {failure}", err=True)
     removed = pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT)

@@ -117,8 +117,7 @@ def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
         require_plan_place(place, LEFTOVER_PLAN)
     shown = choose_and_warn(opened, request.snapshot).snapshot
     leftovers = find_leftovers(opened, shown)
-    for warning in leftovers.warnings:
-        warn(warning)
+    warn(*leftovers.warnings)
     summary: dict[str, Any] = {
         "snapshot": shown.name,
         "source": shown.source,
@@ -190,8 +189,7 @@ def _plan_facts(
 def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
     """Carry out a plan; return what was removed."""
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
-    for warning in done.warnings:
-        warn(warning)
+    warn(*done.warnings)
     rows = [_result_record(one) for one in done.results]
     return Output(
         page=_applied_page(done, rows),

@@ -74,8 +74,7 @@ def count(command: CountCommand, run: CommandRun) -> Output:
     source = source_of(command.source, command.remote)
     partitions = found.reading.partitions(source, warn=warn, choice="--on-error fail")
     found.read(partitions, LocalEngine(command.workers, tell=warn), warn, run.on_progress)
-    for line in found.lines():
-        warn(line)
+    warn(*found.lines())
     rows = found.rows()
     summary = {"records": found.records, "periods": len(rows), "damaged": found.damaged}
     if found.is_committed:

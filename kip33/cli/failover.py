@@ -123,8 +123,8 @@ def failover(
         on_progress=run.on_progress,
     )
     emitted = reset_offsets(points) if emit else None
-    for line in emitted.warnings if emitted else ():
-        warn(line)
+    if emitted:
+        warn(*emitted.warnings)
     rows = [point._asdict() for point in points]
     return Output(
         page=partial(_page, rows, buffer_ms),

@@ -237,8 +237,7 @@ def _show_records(command: RecordsCommand, options: RunOptions) -> None:
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
     found = selection.done()
-    for line in problem_lines(found.problems, found.damaged):
-        warn(line)
+    warn(*problem_lines(found.problems, found.damaged))
     if selection.logs.unreadable:
         warn(selection.logs.unreadable_text())
     publish_summary(options.summary_file, summary())
@@ -308,8 +307,7 @@ def _add_records(command: RecordsCommand, to: str, run: CommandRun) -> Output:
     with progress_line("records") as on_progress:
         run.on_progress = on_progress
         written = write_new_records(asked, run.open_engine(), now_ms=run.started_ms, warn=warn)
-    for line in problem_lines(written.problems, written.damaged):
-        warn(line)
+    warn(*problem_lines(written.problems, written.damaged))
     record = asdict(written)
     del record["problems"]
     return Output(page=lambda summary: [_facts_of_files(summary)], summary=record)

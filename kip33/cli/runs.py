@@ -216,8 +216,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
     _show(output, options)
-    for line in output.remarks:
-        warn(line)
+    warn(*output.remarks)
     warn_of_unreadable(output.unread, of=output.logs)
     if because:
         _tell_why(output, code, because)

@@ -140,10 +140,10 @@ def search(asked: SearchRequest, run: CommandRun) -> Output:
         partitions = {(answer["topic"], answer["partition"]) for answer in answers}
         run.ran_on("local", max(1, min(_options(run).workers or 1, len(partitions))))
     emitted = emitted_offsets(found, answers, asked) if asked["emit"] else None
-    for line in emitted.warnings if emitted else ():
-        warn(line)
-    if emitted and emitted.counted_newer:
-        click.echo(emitted.counted_newer, err=True)
+    if emitted:
+        warn(*emitted.warnings)
+        if emitted.counted_newer:
+            click.echo(emitted.counted_newer, err=True)
     of_range = RANGE.names if asked["until"] is not None else []
     return Output(
         page=partial(_page, answers, bool(of_range), source.local.snapshot.source),
