@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.catalog.catalog_columns import int64_column_of
+from kip33.catalog.segment_order import PARTITION
 from kip33.report.facts import Bar, BarState, HoleMark, PartitionFacts, Timelines
 from kip33.report.segment_sums import TimeAxis, untrusted
 from kip33.retention.evaluation import JudgedRows
@@ -21,7 +22,6 @@ MOST_PARTITIONS_SHOWN: Final = 30
 MOST_BARS: Final = 120  # of a partition; more segments are joined
 MOST_MARKS: Final = 20
 STATES: Final = tuple(BarState)
-_KEY: Final = ["log_dir", "topic", "partition"]
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,12 @@ class PartitionRanking:
     @cached_property
     def keys(self) -> list[tuple[str, str | None, int | None]]:
         """Return log directory, topic and number of each partition."""
-        return [(one["log_dir"] or "", one["topic"], one["partition"]) for one in self._keys]
-
-    @property
-    def _keys(self) -> list[dict[str, Any]]:
-        return self.partitions.select(_KEY).to_pylist()
+        rows = self.partitions.select([*PARTITION]).to_pylist()
+        return [(one["log_dir"] or "", one["topic"], one["partition"]) for one in rows]
 
     @cached_property
     def holes_of(self) -> dict[int, list[dict[str, Any]]]:
         """Return the rows of the holes by the number of the partition."""
-        if not self.holes.num_rows:
-            return {}
         numbers = {key: at for at, key in enumerate(self.keys)}
         found: dict[int, list[dict[str, Any]]] = {}
         for row in self.holes.to_pylist():
