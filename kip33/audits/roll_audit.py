@@ -125,22 +125,19 @@ class RollAudit:
         """Return which rows ended for this reason."""
         return np.equal(self.verdicts.ended_by, ROLL_REASONS.index(reason))
 
-    def per_partition(self, which: Bools) -> Int64s:
-        """Return the number of such rows in each partition."""
+    def per_partition(self, values: Bools | Int64s) -> Int64s:
+        """Return the sum of each partition's rows, of bools the number of those that are true."""
         if not self.columns.size:
             return np.zeros(0, np.int64)
-        return np.add.reduceat(which, self.columns.starts, dtype=np.int64)
+        return np.add.reduceat(values, self.columns.starts, dtype=np.int64)
 
     @cached_property
     def sums(self) -> dict[str, Int64s]:
         """Return the sums of each partition, by column."""
         size = self.rows.valid_bytes
-        of_size = np.where(size.known, size.values, 0)
         sums = {
             "segments": self.columns.lengths,
-            "bytes": np.add.reduceat(of_size, self.columns.starts)
-            if of_size.size
-            else np.zeros(0, np.int64),
+            "bytes": self.per_partition(np.where(size.known, size.values, 0)),
         }
         for reason in ROLL_REASONS:
             sums[f"{reason}_segments"] = self.per_partition(self.ended_by(reason))
