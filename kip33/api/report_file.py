@@ -46,12 +46,7 @@ class WrittenReport:
     def as_record(self) -> dict[str, Any]:
         """Return the fields, with the number of findings of each level."""
         counts = Counter(one.level for one in self.findings)
-        return {
-            "snapshot": self.snapshot,
-            "report": self.report,
-            "facts": self.facts,
-            "findings": {level.value: counts[level] for level in FindingLevel},
-        }
+        return {**vars(self), "findings": {level.value: counts[level] for level in FindingLevel}}
 
 
 @dataclass(frozen=True)
