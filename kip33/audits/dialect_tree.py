@@ -182,7 +182,6 @@ def _compare_partition(question: DialectQuestion, logs: list[AuditedLog]) -> Com
             topic=log.topic or "",
             largest_before=largest,
             random=_random(question, log.path or ""),
-            native=True,
         )
         largest = max(largest, compared.largest)
         every.append(compared)
