@@ -51,9 +51,8 @@ class MetricsRequest(NamedTuple):
 def _require_metrics_place(place: "Location") -> None:
     from kip33.archive.output_files import require_replaceable
 
-    is_ours = METRICS_START.__eq__  # of the first bytes
     require_replaceable(
-        place, "--metrics", lambda head: is_ours(head[: len(METRICS_START)]), _HEAD_BYTES
+        place, "--metrics", lambda head: head.startswith(METRICS_START), _HEAD_BYTES
     )
 
 
