@@ -421,15 +421,14 @@ def _sum(
     partition: int | None,
     members: Iterable[PartitionProfile],
 ) -> PartitionProfile:
-    total, segments, bytes_read = TimestampProfile(), 0, 0
-    problems: list[str] = []
-    unreadable: list[str] = []
-    for profile in members:
-        total.merge(profile.profile)
-        segments += profile.segments
-        bytes_read += profile.bytes_read
-        problems += profile.problems
-        unreadable += profile.unreadable
-    key = log_dir, topic, partition
-    texts = tuple(problems), tuple(unreadable)
-    return PartitionProfile(*key, segments, total, texts[0], bytes_read, texts[1])
+    some, total = list(members), TimestampProfile()
+    for one in some:
+        total.merge(one.profile)
+    return PartitionProfile(
+        *(log_dir, topic, partition),
+        segments=sum(one.segments for one in some),
+        profile=total,
+        problems=tuple(line for one in some for line in one.problems),
+        bytes_read=sum(one.bytes_read for one in some),
+        unreadable=tuple(line for one in some for line in one.unreadable),
+    )
