@@ -290,7 +290,11 @@ def _tables_in(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(_config_text(path))
+        with path.open("rb") as file:
+            data = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(data) > _MOST_CONFIG_BYTES:  # an endless device
+            raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
+        return tomllib.loads(data.decode())
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
@@ -333,15 +337,6 @@ def _choices(option: click.Option | None) -> set[str]:
 def _without_choices(default: Any, others: Collection[str]) -> Any:
     """Return a mode's default without what only its command can choose: `--fail-on blocked`."""
     return [one for one in default if one not in others] if isinstance(default, list) else default
-
-
-def _config_text(path: Path) -> str:
-    """Return a small file's text; an endless device is refused."""
-    with path.open("rb") as file:
-        data = file.read(_MOST_CONFIG_BYTES + 1)
-    if len(data) > _MOST_CONFIG_BYTES:
-        raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
-    return data.decode()
 
 
 def _default_of(option: click.Option, value: Any) -> Any:
