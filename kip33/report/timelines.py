@@ -1,6 +1,6 @@
 """The partitions of a report, worst first, and their segments as bars on one axis of time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -64,7 +64,7 @@ class PartitionRanking:
             [
                 -self.number("bytes"),
                 -self.number("deletable_bytes"),
-                -self._holes,
+                -self._of_holes(len),
                 -self.untrusted_segments,
                 -self.number("blocked_bytes"),
                 -self.number("doubtful_segments"),
@@ -72,17 +72,16 @@ class PartitionRanking:
             ]
         )
 
-    @cached_property
-    def _holes(self) -> Int64s:
-        found = np.zeros(self.partitions.num_rows, np.int64)
-        for at, rows in self.holes_of.items():
-            found[at] = len(rows)
-        return found
-
     def _offsets_in(self, kinds: set[HoleKind]) -> Int64s:
+        return self._of_holes(
+            lambda rows: sum(row["missing_offsets"] for row in rows if row["hole"] in kinds)
+        )
+
+    def _of_holes(self, number: Callable[[list[dict[str, Any]]], int]) -> Int64s:
+        """Return a number of the holes of each partition."""
         found = np.zeros(self.partitions.num_rows, np.int64)
         for at, rows in self.holes_of.items():
-            found[at] = sum(row["missing_offsets"] for row in rows if row["hole"] in kinds)
+            found[at] = number(rows)
         return found
 
 
