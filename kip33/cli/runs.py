@@ -97,11 +97,16 @@ class CommandRun:
         self._engine: Engine | None = None
         self._facts: dict[str, Any] = {}
 
+    @property
+    def engine_options(self) -> EngineOptions:
+        """Return the options of a command that has --engine."""
+        assert self.options.engine is not None, "the command has no --engine"
+        return self.options.engine
+
     def open_engine(self) -> "Engine":
         """Return the engine that the options choose, the same at each call."""
-        assert self.options.engine is not None, "the command has no --engine"
         if self._engine is None:
-            self._engine = open_engine(self.options.engine, self.on_progress)
+            self._engine = open_engine(self.engine_options, self.on_progress)
         return self._engine
 
     def ran_on(self, name: str, workers: int) -> None:
