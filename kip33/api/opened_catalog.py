@@ -227,8 +227,7 @@ class OpenedCatalog:
           wanted; None: all
         - `options`: see `SegmentOptions`
         """
-        source = CatalogSnapshot(self.catalog, self._chosen(snapshot))
-        return segment_table(source, columns, options["topics"], options["statuses"])
+        return segment_table(self._at(snapshot), columns, options["topics"], options["statuses"])
 
     @takes(HoleOptions)
     def holes(self, snapshot: SnapshotChoice = None, **options: Unpack[HoleOptions]) -> pa.Table:
@@ -244,11 +243,8 @@ class OpenedCatalog:
         of the segment before; `filled` by another replica.
         """
         policies = options["policies"]
-        return holes_in(
-            CatalogSnapshot(self.catalog, self._chosen(snapshot)),
-            options["topics"],
-            None if policies is None else policies_in(policies),
-        )
+        held = None if policies is None else policies_in(policies)
+        return holes_in(self._at(snapshot), options["topics"], held)
 
     def orphans(self, snapshot: SnapshotChoice = None) -> pa.Table:
         """Return a row for each file that belongs to no segment, or directory of such files.
@@ -261,7 +257,7 @@ class OpenedCatalog:
         """
         from kip33.builds.leftovers import find_leftovers
 
-        found = find_leftovers(self.catalog, self._chosen(snapshot))
+        found = find_leftovers(*self._at(snapshot))
         for line in found.warnings:
             warn_caller(line)
         return with_time_columns(found.table())
@@ -291,7 +287,7 @@ class OpenedCatalog:
         >>> [(totals.topic, totals.segments, totals.record_count) for totals in topics[1:3]]
         [('clicks', 4, 3490), ('metrics', 1, 1)]
         """
-        return topic_totals.topic_totals(self.catalog, self._chosen(snapshot))
+        return topic_totals.topic_totals(*self._at(snapshot))
 
     def difference(self, a: SnapshotChoice, b: SnapshotChoice = None) -> pa.Table:
         """Return a row for each segment that changed from snapshot `a` to snapshot `b`.
@@ -306,7 +302,7 @@ class OpenedCatalog:
         `status changed`, `modified`; `size_bytes_before`, `size_bytes_after` int64, bytes;
         `status_before`, `status_after` string.
         """
-        return difference.difference(self.catalog, self._chosen(a), self._chosen(b))
+        return difference.difference(*self._at(a), self._at(b).snapshot)
 
     @takes(TimesOptions)
     def offsets_for_times(
@@ -333,7 +329,7 @@ class OpenedCatalog:
         record was found; `exactness`; `bytes_read`; `note`; `passed_over`. With `until` also
         `until_ms`, `until_offset`, `records` and `size_bytes`. ValueError for a wrong argument.
         """
-        return answered(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
+        return answered(self._at(snapshot), requests, options)
 
     @takes(EmittedOptions, emit="reset-offsets")
     def offsets_to_emit(
@@ -357,7 +353,7 @@ class OpenedCatalog:
         that could skip or delete wrong records is left out, and a line of `warnings` names it.
         ValueError for a wrong argument, or several answers of one partition.
         """
-        return emitted(CatalogSnapshot(self.catalog, self._chosen(snapshot)), requests, options)
+        return emitted(self._at(snapshot), requests, options)
 
     @takes(LagOptions)
     def group_lags(
@@ -382,7 +378,7 @@ class OpenedCatalog:
         (`group_lags` in RESULTS.md).
         """
         committed = _committed_offsets(offsets, options["topics"])
-        source = CatalogSnapshot(self.catalog, self._chosen(options["snapshot"]))
+        source = self._at(options["snapshot"])
         return group_lag.group_lags(
             partitions_of(source, {one.topic for one in committed}),
             committed,
@@ -420,7 +416,7 @@ class OpenedCatalog:
         committed = _committed_offsets(offsets, options["topics"])
         topics = {one.topic for one in committed}
         second = _opened(other, "other")
-        here, there = (CatalogSnapshot(one.catalog, one._chosen(None)) for one in (self, second))
+        here, there = self._at(None), second._at(None)
         if buffer_ms == "auto":
             measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
             buffer = measured.buffer_ms
@@ -628,8 +624,8 @@ class OpenedCatalog:
     def _rolled(self, snapshot: SnapshotChoice, topics: Sequence[str]) -> RolledArchive:
         return RolledArchive.of_catalog(self.catalog, self._choice(snapshot), topics)
 
-    def _chosen(self, snapshot: SnapshotChoice) -> Snapshot:
-        return self._choice(snapshot).snapshot
+    def _at(self, snapshot: SnapshotChoice) -> CatalogSnapshot:
+        return CatalogSnapshot(self.catalog, self._choice(snapshot).snapshot)
 
     def _choice(self, snapshot: SnapshotChoice) -> Choice:
         name = snapshot.name if isinstance(snapshot, Snapshot) else snapshot
@@ -642,12 +638,9 @@ class OpenedCatalog:
         asked: JudgingOptions,
     ) -> RetentionQuestion:
         """Return the question of retention, after telling its warnings."""
-        tier = None
-        if other is not None:
-            second = _opened(other, "other")
-            tier = CatalogSnapshot(second.catalog, second._chosen(None))
+        tier = None if other is None else _opened(other, "other")._at(None)
         question = RetentionQuestion.of(
-            CatalogSnapshot(self.catalog, self._chosen(asked["snapshot"])),
+            self._at(asked["snapshot"]),
             policies_in(policies),
             asked,
             current_ms(),

@@ -46,12 +46,7 @@ class WrittenReport:
     def as_record(self) -> dict[str, Any]:
         """Return the fields, with the number of findings of each level."""
         counts = Counter(one.level for one in self.findings)
-        return {
-            "snapshot": self.snapshot,
-            "report": self.report,
-            "facts": self.facts,
-            "findings": {level.value: counts[level] for level in FindingLevel},
-        }
+        return {**vars(self), "findings": {level.value: counts[level] for level in FindingLevel}}
 
 
 @dataclass(frozen=True)
@@ -116,6 +111,7 @@ def _made(
     request: StatusRequest, days: int, *, clock_ms: int, warn: Warn, on_progress: OnProgress
 ) -> Report:
     """Return the facts of an archive, with a forecast of some days."""
+    policies, words = _policies_of(request)
     chosen = [_chosen(request["catalog_dir"], request["snapshot"], "CATALOG", warn)]
     if request["other"] is not None:
         chosen.append(_chosen(request["other"], None, "OTHER", warn))
@@ -126,8 +122,8 @@ def _made(
     version: Any = request["broker_version"] or NEWEST_KAFKA
     of_remote = others[0][1].warnings if others else ()
     asked = ReportRequest(
-        request["policies"],
-        request["policy_words"] if request["policies"] else (),
+        policies,
+        words if policies else (),
         clock_ms if request["now"] is None else time_or_now(request["now"]),
         clock_ms,
         days,
@@ -233,25 +229,19 @@ def archive_status(
 def _given(
     options: StatusCallOptions | ReportFileOptions, places: Mapping[str, Path | None]
 ) -> dict[str, Any]:
-    """Return the texts of places, on a program's file system, and its policies."""
+    """Return the texts of places, on a program's file system."""
     given = {name: place for name, place in places.items() if place is not None}
     texts = {name: os.fspath(place) for name, place in given.items()}
     on_store = places_on([*given.values()], options["storage_options"], options["filesystem"])
     if options["filesystem"] is not None:
         texts = {name: one.uri for name, one in zip(given, on_store, strict=True)}
-    policies, words = _given_policies(
-        *(options["policy"], options["kafka_configs"], options["retention_ms"])
-    )
-    every: dict[str, Any] = {**dict.fromkeys(places), **texts}
-    return every | {"policies": policies, "policy_words": words}
+    return {**dict.fromkeys(places), **texts}
 
 
-def _given_policies(
-    policy: Path | Policies | Mapping[str, Mapping[str, Any]] | None,
-    kafka_configs: Path | None,
-    retention_ms: int | str | None,
-) -> tuple[Policies | None, tuple[str, ...]]:
-    """Return a program's policies, and the words of a command that give them."""
+def _policies_of(request: StatusRequest) -> tuple[Policies | None, tuple[str, ...]]:
+    """Return the policies, and the words of a command that give them; None: nothing is judged."""
+    policy, kafka_configs = request["policy"], request["kafka_configs"]
+    retention_ms = request["retention_ms"]
     if isinstance(policy, Policies | Mapping):
         if kafka_configs is not None or retention_ms is not None:
             raise ValueError("policy has all settings: leave out kafka_configs and retention_ms")

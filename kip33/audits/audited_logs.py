@@ -17,7 +17,8 @@ from kip33.archive.bins import Engine, Work
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import log_uris
 from kip33.archive.sources import require_segments
-from kip33.catalog.segment_order import in_order, partition_begins
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import KEY, in_order, partition_begins
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.locations import Location
@@ -26,14 +27,7 @@ from kip33.stores.progress import OnProgress, Phase, tell_nobody
 Result = TypeVar("Result")
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("number", pa.int64(), nullable=False),
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("base_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("size_bytes", pa.int64()),
-    pa.field("last_modified_ms", pa.int64()),
-    pa.field("error", pa.string()),
+    *(SEGMENTS.field(name) for name in (*KEY, "size_bytes", "last_modified_ms", "error")),
     pa.field("path", pa.string()),
 ]
 

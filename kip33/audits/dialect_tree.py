@@ -21,6 +21,7 @@ from kip33.drafts.comparison import (
     DIALECT_ROWS,
     KIP_PARTITIONS,
     ComparedPartition,
+    ComparedSegment,
     DialectFigures,
     DialectQuestion,
     compare_segment,
@@ -171,10 +172,8 @@ def compare_partitions(
 def _compare_partition(question: DialectQuestion, logs: list[AuditedLog]) -> ComparedPartition:
     logs.sort(key=lambda log: (log.base_offset or 0, log.path or ""))
     path = logs[0].path or ""
-    parts: dict[str, list[DialectFigures]] = {name: [] for name in question.dialects}
     largest = NO_TIMESTAMP
-    log_bytes = bytes_read = offset_index_bytes = segments = 0
-    skipped, unreadable = [], []
+    every: list[ComparedSegment] = []
     for log in logs:
         compared = compare_segment(
             question,
@@ -183,32 +182,23 @@ def _compare_partition(question: DialectQuestion, logs: list[AuditedLog]) -> Com
             topic=log.topic or "",
             largest_before=largest,
             random=_random(question, log.path or ""),
-            native=True,
         )
-        bytes_read += compared.bytes_read
-        if compared.problem:
-            skipped.append(compared.problem)
-            unreadable += [compared.unreadable] if compared.unreadable else []
-            continue
-        segments += 1
-        log_bytes += compared.log_bytes
-        offset_index_bytes += compared.offset_index_bytes
         largest = max(largest, compared.largest)
-        for name, figures in compared.by_dialect.items():
-            parts[name].append(figures)
+        every.append(compared)
+    good = [one for one in every if not one.problem]
     summed = {
-        name: _bounded(question, path, DialectFigures.summed(figures))
-        for name, figures in parts.items()
+        name: DialectFigures.summed([one.by_dialect[name] for one in good])
+        for name in question.dialects
     }
     return ComparedPartition(
         path,
-        segments,
-        log_bytes,
-        bytes_read,
-        offset_index_bytes,
-        tuple(skipped),
-        tuple(unreadable),
-        summed,
+        segments=len(good),
+        log_bytes=sum(one.log_bytes for one in good),
+        bytes_read=sum(one.bytes_read for one in every),
+        offset_index_bytes=sum(one.offset_index_bytes for one in good),
+        skipped=tuple(one.problem for one in every if one.problem),
+        unreadable=tuple(one.unreadable for one in every if one.unreadable),
+        by_dialect={name: _bounded(question, path, one) for name, one in summed.items()},
     )
 
 

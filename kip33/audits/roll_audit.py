@@ -16,6 +16,8 @@ import pyarrow as pa
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of
 from kip33.catalog.partitions import partitions
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.rules.retention import NO_CODE, Bools, Codes, Int64Column, Int64s
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,
@@ -42,15 +44,9 @@ FIGURES: Final = (
 SettingsOf = Callable[[str | None], RollSettings]
 """Returns a topic's settings; those of None are for directories with an unknown topic."""
 _ROLL_ROWS_AT_ONCE: Final = 20_000
+_OF_CATALOG: Final = (*PARTITION, "base_offset", "last_offset", "log_uri", "status")
 _ROLL_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("base_offset", pa.int64()),
-    pa.field("last_offset", pa.int64()),
-    pa.field("log_uri", pa.string(), nullable=False),
-    pa.field("status", pa.string(), nullable=False),
-    pa.field("valid_bytes", pa.int64()),
+    *(SEGMENTS.field(name) for name in (*_OF_CATALOG, "valid_bytes")),
     pa.field("segment_ms", pa.int64(), nullable=False),
     pa.field("segment_bytes", pa.int64(), nullable=False),
     pa.field("start_timestamp", pa.int64()),
@@ -73,7 +69,6 @@ _ROLL_FIELDS: list["pa.Field[Any]"] = [
 
 ROLL: Final = pa.schema(_ROLL_FIELDS)
 """One row per segment; also the columns of `kip33.spark.audit_roll`."""
-_OF_CATALOG: Final = ("log_dir", "topic", "partition", "base_offset", "last_offset", "status")
 
 
 class HeaderFacts(NamedTuple):
@@ -130,22 +125,19 @@ class RollAudit:
         """Return which rows ended for this reason."""
         return np.equal(self.verdicts.ended_by, ROLL_REASONS.index(reason))
 
-    def per_partition(self, which: Bools) -> Int64s:
-        """Return the number of such rows in each partition."""
+    def per_partition(self, values: Bools | Int64s) -> Int64s:
+        """Return the sum of each partition's rows, of bools the number of those that are true."""
         if not self.columns.size:
             return np.zeros(0, np.int64)
-        return np.add.reduceat(which, self.columns.starts, dtype=np.int64)
+        return np.add.reduceat(values, self.columns.starts, dtype=np.int64)
 
     @cached_property
     def sums(self) -> dict[str, Int64s]:
         """Return the sums of each partition, by column."""
         size = self.rows.valid_bytes
-        of_size = np.where(size.known, size.values, 0)
         sums = {
             "segments": self.columns.lengths,
-            "bytes": np.add.reduceat(of_size, self.columns.starts)
-            if of_size.size
-            else np.zeros(0, np.int64),
+            "bytes": self.per_partition(np.where(size.known, size.values, 0)),
         }
         for reason in ROLL_REASONS:
             sums[f"{reason}_segments"] = self.per_partition(self.ended_by(reason))
@@ -238,7 +230,7 @@ def roll_table(audit: RollAudit) -> pa.Table:
 def roll_tables(audit: RollAudit) -> Iterator[pa.Table]:
     """Yield the rows in order as tables of ROLL, some at a time."""
     columns, verdicts, of_rows = audit.columns, audit.verdicts, audit.of_rows
-    named: dict[str, Any] = {name: columns.column(name) for name in (*_OF_CATALOG, "log_uri")}
+    named: dict[str, Any] = {name: columns.column(name) for name in _OF_CATALOG}
     segment_ms = np.array([one.segment_ms for one in audit.settings], np.int64)
     segment_bytes = np.array([one.segment_bytes for one in audit.settings], np.int64)
     for first in range(0, max(1, columns.size), _ROLL_ROWS_AT_ONCE):

@@ -87,7 +87,7 @@ class _LogFigures(NamedTuple):
     first: FirstBatch = FirstBatch()
     offset_entries: int | None = None
     time_entries: int | None = None
-    row: dict[str, Any] | None = None  # of SEGMENTS, if all headers were read
+    row: dict[str, Any] | None = None  # has the columns of SEGMENTS, if all headers were read
     error: str | None = None
 
 
@@ -163,15 +163,7 @@ class _WalkedLog(NamedTuple):
 
 
 def _walk_log(settings_of: SettingsOf, log: AuditedLog) -> _LogFigures:
-    row: dict[str, Any] = {
-        name: getattr(log, name)
-        for name in ("log_dir", "topic", "partition", "base_offset", "log_uri")
-    } | {
-        "size_bytes": log.size_bytes,
-        "last_modified_ms": log.last_modified_ms,
-        "status": SegmentStatus.UNREADABLE.value,
-        "error": log.error,
-    }
+    row: dict[str, Any] = log._asdict() | {"status": SegmentStatus.UNREADABLE.value}
     if log.error or log.base_offset is None:
         return _LogFigures(0, row=row, error=log.error and f"{log.log_uri}: {log.error}")
     walked = _WalkedLog.begin(log.base_offset, settings_of(log.topic))

@@ -17,6 +17,8 @@ from kip33.archive.bins import Engine
 from kip33.audits.audited_logs import AuditedLog, read_partitions
 from kip33.audits.roll_audit import SettingsOf
 from kip33.audits.roll_logs import first_batch_of
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.errors import CorruptSegmentError, FileReadError, counted
 from kip33.formats.batch import BatchColumns
 from kip33.formats.byte_sources import ReadInto
@@ -36,9 +38,7 @@ from kip33.rules.rolling import RollReading, RollSettings
 from kip33.stores.files import one_line, scanned
 
 _REPLAYED_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
+    *(SEGMENTS.field(name) for name in PARTITION),
     pa.field("reading", pa.string(), nullable=False),
     pa.field("base_offset", pa.int64(), nullable=False),
     pa.field("last_offset", pa.int64()),

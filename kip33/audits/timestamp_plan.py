@@ -30,6 +30,8 @@ from kip33.audits.audited_logs import (
     read_logs,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
@@ -51,7 +53,7 @@ from kip33.stores.files import one_line, scanned
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
-AUDITED: Final = LOGS.append(pa.field("max_timestamp", pa.int64())).append(
+AUDITED: Final = LOGS.append(SEGMENTS.field("max_timestamp")).append(
     pa.field("largest_before", pa.int64(), nullable=False)
 )
 """One row per log, by partition, log directory and base offset."""
@@ -66,9 +68,7 @@ _HISTOGRAM: Final = pa.list_(
     pa.struct([pa.field("up_to_ms", pa.int64()), pa.field("batches", pa.int64(), nullable=False)])
 )
 _ROW_FIELDS: list["pa.Field[Any]"] = [
-    pa.field("log_dir", pa.string()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
+    *(SEGMENTS.field(name) for name in PARTITION),
     pa.field("segments", pa.int64(), nullable=False),
     pa.field("batches", pa.int64(), nullable=False),
     pa.field("batches_without_timestamp", pa.int64()),
@@ -421,15 +421,14 @@ def _sum(
     partition: int | None,
     members: Iterable[PartitionProfile],
 ) -> PartitionProfile:
-    total, segments, bytes_read = TimestampProfile(), 0, 0
-    problems: list[str] = []
-    unreadable: list[str] = []
-    for profile in members:
-        total.merge(profile.profile)
-        segments += profile.segments
-        bytes_read += profile.bytes_read
-        problems += profile.problems
-        unreadable += profile.unreadable
-    key = log_dir, topic, partition
-    texts = tuple(problems), tuple(unreadable)
-    return PartitionProfile(*key, segments, total, texts[0], bytes_read, texts[1])
+    some, total = list(members), TimestampProfile()
+    for one in some:
+        total.merge(one.profile)
+    return PartitionProfile(
+        *(log_dir, topic, partition),
+        segments=sum(one.segments for one in some),
+        profile=total,
+        problems=tuple(line for one in some for line in one.problems),
+        bytes_read=sum(one.bytes_read for one in some),
+        unreadable=tuple(line for one in some for line in one.unreadable),
+    )

@@ -58,7 +58,7 @@ _FINDINGS: Final = Findings(
     help="Write index files below this directory, at the same relative paths.",
 )
 @options_of(BuildOptions)
-@runs(BuildRequest, metrics=True, findings=_FINDINGS)
+@runs(metrics=True, findings=_FINDINGS)
 def build(request: BuildRequest, run: CommandRun) -> Output:
     """Build .timeindex files and a catalog snapshot from the segments below SOURCE.
 

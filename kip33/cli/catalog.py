@@ -1,7 +1,7 @@
 """`kip33 catalog`: snapshots and totals, or two tiers; its modes show and remove other things."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 import pyarrow as pa
@@ -47,21 +47,14 @@ from kip33.cli.runs import CommandRun, runs
 from kip33.rules.policies import TopicGlobs, require_topics
 
 
-class OverviewRequest(NamedTuple):
-    """What `kip33 catalog` is asked."""
-
-    places: CatalogPlaces
-    topics: Sequence[str]
-
-
 @click.command(
     cls=CommandWithModes,
     epilog="Example: duckdb -c \"FROM '$(kip33 catalog snapshots DIR/_catalog --path)/*.parquet'\"",
 )
 @catalog_places
 @option_of("topics", TopicGlobList)
-@runs(OverviewRequest, work="here", summary=False)
-def catalog(request: OverviewRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog(places: CatalogPlaces, topics: Sequence[str], run: CommandRun) -> Output:
     """Show the snapshots of CATALOG, newest first, and the newest one's totals per topic.
 
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
@@ -70,12 +63,12 @@ def catalog(request: OverviewRequest, run: CommandRun) -> Output:
 
     A directory with the name of a command below is given as ./diff.
     """
-    source, told = request.places.chosen()
+    source, told = places.chosen()
     if isinstance(source, Tiers):
-        return tiers_output(source, tiers_compared(source, request.topics))
+        return tiers_output(source, tiers_compared(source, topics))
     snapshots = _snapshot_rows(source.catalog, told)
-    every, globs = topic_totals(*source), TopicGlobs.of(request.topics)
-    require_topics(request.topics, (total.topic for total in every))
+    every, globs = topic_totals(*source), TopicGlobs.of(topics)
+    require_topics(topics, (total.topic for total in every))
     totals = [total._asdict() for total in every if globs.matches(total.topic)]
     return Output(
         page=_overview_page(source, snapshots, totals),
@@ -155,14 +148,6 @@ def _topic_ids_line(total: Row) -> str:
     return f"{total['topic']}: {len(total['topic_ids'])} topic ids of this name: " + ", ".join(ids)
 
 
-class SnapshotsRequest(NamedTuple):
-    """What `kip33 catalog snapshots` is asked."""
-
-    catalog_dir: str
-    snapshot: str | None
-    path_only: bool
-
-
 @click.command(
     "snapshots",
     cls=Mode,
@@ -176,40 +161,34 @@ class SnapshotsRequest(NamedTuple):
     is_flag=True,
     help="Print only the path of the snapshot's Parquet folder.",
 )
-@runs(SnapshotsRequest, work="here", summary=False)
-def catalog_snapshots(request: SnapshotsRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog_snapshots(
+    catalog_dir: str, snapshot: str | None, path_only: bool, run: CommandRun
+) -> Output:
     """List the snapshots of CATALOG, newest first, or print where one is.
 
     --path prints the folder of the newest snapshot's Parquet files, or of that of --snapshot.
     Spark, pyarrow, pandas, DuckDB and Polars can read it.
     """
-    opened = open_catalog_dir(request.catalog_dir)
-    if request.path_only:
-        shown = choose_and_warn(opened, request.snapshot).snapshot
+    opened = open_catalog_dir(catalog_dir)
+    if path_only:
+        shown = choose_and_warn(opened, snapshot).snapshot
         return Output(page=(), emitted=[opened.snapshot_folder(shown.name).word])
-    one = request.snapshot and choose_and_warn(opened, request.snapshot).snapshot.name
+    one = snapshot and choose_and_warn(opened, snapshot).snapshot.name
     rows = [row for row in _snapshot_rows(opened) if one in (None, row["snapshot"])]
     title = rows[0]["source"] if rows else ""
     return Output(page=[_snapshots_table(rows, title)], rows=[RowList("snapshots", rows)])
-
-
-class DifferenceRequest(NamedTuple):
-    """What `kip33 catalog diff` is asked."""
-
-    catalog_dir: str
-    a: str
-    b: str
 
 
 @click.command("diff", cls=Mode, epilog="Example: kip33 catalog diff indexes/_catalog 1 2")
 @catalog_argument
 @click.argument("a")
 @click.argument("b")
-@runs(DifferenceRequest, work="here", summary=False)
-def catalog_diff(request: DifferenceRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog_diff(catalog_dir: str, a: str, b: str, run: CommandRun) -> Output:
     """Show each segment that changed from snapshot A to snapshot B: names, numbers or ids."""
-    opened = open_catalog_dir(request.catalog_dir)
-    before, after = (choose_and_warn(opened, one).snapshot for one in (request.a, request.b))
+    opened = open_catalog_dir(catalog_dir)
+    before, after = (choose_and_warn(opened, one).snapshot for one in (a, b))
     changed = difference(opened, before, after)
     counts = count_changes(changed)
     return Output(
@@ -241,13 +220,6 @@ def _changes_page(
     yield Table((Column("change", 0, rank=0), Column("segments", 1, rank=0)), counts.items())
 
 
-class PruneRequest(NamedTuple):
-    """What `kip33 catalog prune` is asked."""
-
-    catalog_dir: str
-    keep: int
-
-
 @click.command("prune", cls=Mode, epilog="Example: kip33 catalog prune indexes/_catalog --keep 30")
 @catalog_argument
 @click.option(
@@ -259,19 +231,18 @@ class PruneRequest(NamedTuple):
     help="Keep the newest N complete snapshots and each snapshot that was the newest within "
     "the last hour.",
 )
-@runs(PruneRequest, work="here", summary=False)
-def catalog_prune(request: PruneRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog_prune(catalog_dir: str, keep: int, run: CommandRun) -> Output:
     """Remove old snapshots of CATALOG, but not those that running builds use.
 
     Also the leftovers of builds that stopped a day ago or earlier without finishing are removed.
     Files that kip33 did not write stay, and a warning names their folder.
     """
-    opened = open_catalog_dir(request.catalog_dir)
+    opened = open_catalog_dir(catalog_dir)
     is_table = run.options.output_format == "table"
     on_plan = _print_plan if is_table else None
-    pruned = prune(opened, keep=request.keep, now_ms=run.started_ms, on_plan=on_plan)
-    for line in pruned.warnings:
-        warn(line)
+    pruned = prune(opened, keep=keep, now_ms=run.started_ms, on_plan=on_plan)
+    warn(*pruned.warnings)
     for failure in pruned.failures:
         click.echo(f"Error: {failure}", err=True)
     removed = pruned.count(RemovalKind.OLD_SNAPSHOT, RemovalKind.DAMAGED_SNAPSHOT)

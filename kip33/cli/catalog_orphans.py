@@ -98,7 +98,7 @@ class OrphansRequest(NamedTuple):
     help="Remove the files of a plan that are still as planned, and no others.",
 )
 @click.option("--dry-run", is_flag=True, help="With --apply: run all checks, remove nothing.")
-@runs(OrphansRequest, work="here", summary=False)
+@runs(work="here", summary=False)
 def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
     """Show the files below SOURCE and the index directory that belong to no segment.
 
@@ -116,8 +116,7 @@ def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
         require_plan_place(place, LEFTOVER_PLAN)
     shown = choose_and_warn(opened, request.snapshot).snapshot
     leftovers = find_leftovers(opened, shown)
-    for warning in leftovers.warnings:
-        warn(warning)
+    warn(*leftovers.warnings)
     summary: dict[str, Any] = {
         "snapshot": shown.name,
         "source": shown.source,
@@ -189,8 +188,7 @@ def _plan_facts(
 def _applied(opened: Catalog, file: str, *, dry_run: bool) -> Output:
     """Carry out a plan; return what was removed."""
     done = remove_leftovers(opened, read_leftover_plan(Location.of(file)), dry_run=dry_run)
-    for warning in done.warnings:
-        warn(warning)
+    warn(*done.warnings)
     rows = [one._asdict() for one in done.results]
     return Output(
         page=_applied_page(done, rows),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 import pyarrow as pa
@@ -106,13 +106,6 @@ def _file_name(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 
-class SegmentsRequest(NamedTuple):
-    """What `kip33 catalog segments` is asked."""
-
-    places: CatalogPlaces
-    which: SegmentOptions
-
-
 @click.command(
     "segments",
     cls=Mode,
@@ -120,17 +113,17 @@ class SegmentsRequest(NamedTuple):
 )
 @catalog_places
 @options_of(SegmentOptions, statuses=ChoiceList([status.value for status in SegmentStatus]))
-@runs(SegmentsRequest, work="here", summary=False)
-def catalog_segments(request: SegmentsRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog_segments(places: CatalogPlaces, which: SegmentOptions, run: CommandRun) -> Output:
     """Show path, status and error of each segment.
 
     --status unreadable shows those whose logs could not be read. With tiered storage, give the
     catalog of the log directories and that of the remote tier, in any order: then it also shows
     in which tier a segment is, and whether it is a copy.
     """
-    source, _ = request.places.chosen()
+    source, _ = places.chosen()
     counts: Counter[str] = Counter()
-    rows: Iterable[Row] = _counted(source, request.which, counts)
+    rows: Iterable[Row] = _counted(source, which, counts)
     if run.options.output_format == "json":  # which has the counts before the rows
         rows = list(rows)
     if isinstance(source, Tiers):
@@ -186,13 +179,6 @@ def _copy_text(row: Row) -> str:
     return "differs" if row[IS_DIFFERENT] else "copy" if row[IS_COPY] else ""
 
 
-class HolesRequest(NamedTuple):
-    """What `kip33 catalog holes` is asked."""
-
-    places: CatalogPlaces
-    which: HoleOptions
-
-
 @click.command(
     "holes",
     cls=Mode,
@@ -200,8 +186,8 @@ class HolesRequest(NamedTuple):
 )
 @catalog_places
 @options_of(HoleOptions)
-@runs(HolesRequest, work="here", summary=False)
-def catalog_holes(request: HolesRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def catalog_holes(places: CatalogPlaces, which: HoleOptions, run: CommandRun) -> Output:
     """Show the offsets that are missing between two segments of a partition.
 
     A hole is a place where the next segment does not begin at the end of the one before. certain:
@@ -212,10 +198,10 @@ def catalog_holes(request: HolesRequest, run: CommandRun) -> Output:
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
     any order: the holes are those of both together.
     """
-    source, _ = request.places.chosen()
-    file: Any = request.which["policies"]
+    source, _ = places.chosen()
+    file: Any = which["policies"]
     policies = load_policies(file) if file else None
-    holes, name = holes_in(source, request.which["topics"], policies), _names(source)
+    holes, name = holes_in(source, which["topics"], policies), _names(source)
     totals = hole_totals(holes)
     page: list[Table | str] = [
         Table(_HOLE_COLUMNS, rows_of(holes), f"missing offsets, {name}", "holes"),

@@ -25,6 +25,7 @@ import click
 from click.core import ParameterSource
 
 from kip33.cli.declared_options import ChoiceList, names_in
+from kip33.cli.engine_option import is_typed
 from kip33.cli.main import COMMANDS, CONFIG_META, ConfigNote, get_command
 from kip33.cli.output import warn
 from kip33.rules.policies import nearest
@@ -144,22 +145,18 @@ def drop_unused(values: dict[str, Any]) -> None:
     if config.is_found:
         why = "it is taken from the command line, or from a file that --config names"
         unused = {name: why for name in _REPLACING if values.get(name)}
-    if typed := next((name for name in _INDEX_PLACES if _is_typed(ctx, name)), None):
+    if typed := next((name for name in _INDEX_PLACES if is_typed(name)), None):
         unused |= {name: f"{_shown(ctx, typed)} is given" for name in _INDEX_PLACES}
         is_other = typed != "index_dir" or _is_other(ctx, config, typed)
         if ctx.lookup_default("index_dir") and is_other:
             unused["catalog"] = "it is of the file's --index-dir"
     for name, shown in _ARGUMENTS.items():
-        if _is_typed(ctx, name) and _is_other(ctx, config, name):
+        if is_typed(name) and _is_other(ctx, config, name):
             unused |= dict.fromkeys(_OWN_PLACES, f"{shown} is not that of the file")
     for name, why in unused.items():
         if name in values and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
             values[name] = _UNUSED.get(name)
             warn(f"{config.path}: {_shown(ctx, name)} is not used: {why}")
-
-
-def _is_typed(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _shown(ctx: click.Context, name: str) -> str:
@@ -293,7 +290,11 @@ def _tables_in(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(_config_text(path))
+        with path.open("rb") as file:
+            data = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(data) > _MOST_CONFIG_BYTES:  # an endless device
+            raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
+        return tomllib.loads(data.decode())
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
@@ -336,15 +337,6 @@ def _choices(option: click.Option | None) -> set[str]:
 def _without_choices(default: Any, others: Collection[str]) -> Any:
     """Return a mode's default without what only its command can choose: `--fail-on blocked`."""
     return [one for one in default if one not in others] if isinstance(default, list) else default
-
-
-def _config_text(path: Path) -> str:
-    """Return a small file's text; an endless device is refused."""
-    with path.open("rb") as file:
-        data = file.read(_MOST_CONFIG_BYTES + 1)
-    if len(data) > _MOST_CONFIG_BYTES:
-        raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
-    return data.decode()
 
 
 def _default_of(option: click.Option, value: Any) -> Any:

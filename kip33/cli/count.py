@@ -55,7 +55,7 @@ class CountCommand:
     "UTC.",
 )
 @workers_option
-@runs(CountCommand, work="here")
+@runs(work="here")
 def count(command: CountCommand, run: CommandRun) -> Output:
     """Count the records of SOURCE or CATALOG per topic and period, by their timestamps.
 
@@ -74,8 +74,7 @@ def count(command: CountCommand, run: CommandRun) -> Output:
     source = source_of(command.source, command.remote)
     partitions = found.reading.partitions(source, warn=warn, choice="--on-error fail")
     found.read(partitions, LocalEngine(command.workers, tell=warn), warn, run.on_progress)
-    for line in found.lines():
-        warn(line)
+    warn(*found.lines())
     rows = found.rows()
     summary = {"records": found.records, "periods": len(rows), "damaged": found.damaged}
     if found.is_committed:

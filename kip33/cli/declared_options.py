@@ -1,6 +1,6 @@
 """Options of commands, made of the declarations that Python functions have (`kip33.options`)."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
@@ -55,15 +55,12 @@ class DeclaredOption(click.Option):
             parser.add_option(self, names, self.name, action="append")
 
 
-def options_of(
-    kind: Any, *, without: Collection[str] = (), **types: Any
-) -> Callable[[_Command], _Command]:
+def options_of(kind: Any, **types: Any) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the options of a typed dict; some have types of their own."""
 
     def add(command: _Command) -> _Command:
         for one in reversed(declared(kind)):
-            if one.name not in without:
-                command = _option(one, types.get(one.name))(command)
+            command = _option(one, types.get(one.name))(command)
         return command
 
     return add

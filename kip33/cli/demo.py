@@ -1,7 +1,7 @@
 """`kip33 demo`: a small archive to try the commands on, and what is wrong with it."""
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
@@ -16,16 +16,10 @@ _COLUMNS: Final = (
 )
 
 
-class DemoRequest(NamedTuple):
-    """What `kip33 demo` is asked."""
-
-    folder: Path
-
-
 @click.command(epilog="Example: kip33 demo archive, then kip33 verify archive")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@runs(DemoRequest, work="local", summary=False)
-def demo(request: DemoRequest, run: CommandRun) -> Output:
+@runs(work="local", summary=False)
+def demo(folder: Path, run: CommandRun) -> Output:
     """Make a small archive in DIR, which is new or empty: log directories of two brokers.
 
     It has 25 segments, 12 MB, always the same bytes. Some logs and index files are damaged or
@@ -34,7 +28,6 @@ def demo(request: DemoRequest, run: CommandRun) -> Output:
     """
     from kip33.demo import ODDITIES, make_demo
 
-    folder = request.folder
     if "://" in str(folder) or ":/" in str(folder):
         raise click.UsageError(f"{folder}: a URI found, expected a directory of this machine")
     if folder.exists() and any(folder.iterdir()):

@@ -33,7 +33,7 @@ MOST_SKIPPED_WARNINGS: Final = 20
 )
 @click.argument("source")
 @options_of(DialectRequest)
-@runs(DialectRequest)
+@runs()
 def dialects(asked: DialectRequest, run: CommandRun) -> Output:
     """Compare index designs on the segments below SOURCE, without writing any index.
 

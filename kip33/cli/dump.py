@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -65,24 +64,11 @@ CSV_COLUMNS: Final = {  # by the ending of a file's name
 _REMARKS: Final = ("untrue", "entries", "note")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DumpCommand:
-    """What `kip33 dump` is asked."""
-
-    files: Sequence[str]
-    shown: DumpOptions
-
-    def check(self) -> None:
-        """Raise UsageError for --payload without --records."""
-        if self.shown["payload"] and not self.shown["records"]:
-            raise click.UsageError("--payload requires --records")
-
-
 @click.command(epilog="Example: kip33 dump orders-0/00000000000000000000.timeindex")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options_of(DumpOptions)
-@runs(DumpCommand, work="here", summary=False)
-def dump(command: DumpCommand, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def dump(files: Sequence[str], shown: DumpOptions, run: CommandRun) -> Output:
     """Show each FILE, a .log or an index file, batch by batch or entry by entry.
 
     Batches behind one with a wrong CRC, where a broker would cut the log, come after a line about
@@ -91,19 +77,20 @@ def dump(command: DumpCommand, run: CommandRun) -> Output:
     only the order of entries is checked, and entries are marked from the first one that is out of
     order. Zeros at the end, as in a copy of a running broker's file, are counted but not shown.
     """
-    files = command.files
+    if shown["payload"] and not shown["records"]:
+        raise click.UsageError("--payload requires --records")
     counts: Counter[str] = Counter()
     kinds = [name.rpartition(".")[2] for name in files]
     columns = dict.fromkeys(column for kind in kinds for column in CSV_COLUMNS.get(kind, ()))
 
     def printed(name: str) -> Iterator[Row]:
-        for row in dump_log(name, **command.shown):
+        for row in dump_log(name, **shown):
             counts[row["kind"]] += 1
             yield {"file": name, **_with_texts(row)}
 
     return Output(
         page=chain.from_iterable(
-            _page(name, dump_log(name, **command.shown), len(files) > 1) for name in files
+            _page(name, dump_log(name, **shown), len(files) > 1) for name in files
         ),
         rows=[
             RowList(

@@ -29,16 +29,6 @@ from kip33.search.failover import FailoverOptions, ResumePoint, reset_offsets, r
 from kip33.stores.progress import Phase, Progress
 
 
-class FailoverRequest(FailoverOptions):
-    """What `kip33 failover` is asked."""
-
-    first: str  # a catalog: --from
-    second: str  # a catalog: --to
-    offsets: str  # a file
-    buffer: int  # ms, or AUTO_BUFFER
-    emit: str | None
-
-
 @click.command(
     epilog="Example: kip33 failover --from /dr/a/_catalog --offsets described.txt "
     "--to /dr/b/_catalog --buffer 15m --emit reset-offsets"
@@ -80,8 +70,16 @@ class FailoverRequest(FailoverOptions):
     help="Print only the CSV that kafka-consumer-groups.sh --from-file takes.",
 )
 @options_of(FailoverOptions)
-@runs(FailoverRequest, work="here", summary=False)
-def failover(asked: FailoverRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False)
+def failover(
+    first: str,
+    second: str,
+    offsets: str,
+    buffer: int,
+    emit: str | None,
+    asked: FailoverOptions,
+    run: CommandRun,
+) -> Output:
     """Translate consumer-group offsets from cluster A to cluster B, by timestamp.
 
     The command takes the timestamp of the last record that a group read on cluster A, subtracts
@@ -98,17 +96,17 @@ def failover(asked: FailoverRequest, run: CommandRun) -> Output:
     `warnings`, one for each newer snapshot that is damaged and was ignored. With
     --buffer auto it also has `buffer_ms`, and a line on standard error says where that is from.
     """
-    offsets = load_group_offsets(asked["offsets"], asked["topics"])
-    topics = {one.topic for one in offsets}
+    committed = load_group_offsets(offsets, asked["topics"])
+    topics = {one.topic for one in committed}
     run.on_progress(Progress(Phase.READING_CATALOG))
-    here, warnings = chosen_snapshot(asked["first"], what="--from")
-    there, more = chosen_snapshot(asked["second"], what="--to")
+    here, warnings = chosen_snapshot(first, what="--from")
+    there, more = chosen_snapshot(second, what="--to")
     context: dict[str, Any] = {
         "from_snapshot": here.snapshot.name,
         "to_snapshot": there.snapshot.name,
         "warnings": list(dict.fromkeys((*warnings, *more))),
     }
-    buffer_ms = asked["buffer"]
+    buffer_ms = buffer
     if buffer_ms == AUTO_BUFFER:
         from kip33.api.failover_buffer import measured_buffer
 
@@ -119,14 +117,14 @@ def failover(asked: FailoverRequest, run: CommandRun) -> Output:
     points = resume_points(
         partitions_of(here, topics),
         partitions_of(there, topics),
-        offsets,
+        committed,
         buffer_ms=buffer_ms,
         max_batch_bytes=asked["max_batch_bytes"],
         on_progress=run.on_progress,
     )
-    emitted = reset_offsets(points) if asked["emit"] else None
-    for line in emitted.warnings if emitted else ():
-        warn(line)
+    emitted = reset_offsets(points) if emit else None
+    if emitted:
+        warn(*emitted.warnings)
     rows = [point._asdict() for point in points]
     return Output(
         page=partial(_page, rows, buffer_ms),

@@ -31,14 +31,6 @@ from kip33.search.group_lag import GroupLag, LagOptions, group_lags
 from kip33.stores.progress import Phase, Progress
 
 
-class LagRequest(LagOptions):
-    """What `kip33 lag` is asked."""
-
-    catalog_dir: str
-    offsets: str  # a file
-    policies: RetentionPolicies
-
-
 @click.command(
     cls=GroupedCommand,
     epilog="Example: kip33 lag /archive/indexes/_catalog --offsets described.txt "
@@ -54,8 +46,10 @@ class LagRequest(LagOptions):
 )
 @options_of(LagOptions)
 @options_of(RetentionPolicies)
-@runs(LagRequest, work="here", summary=False, metrics=True)
-def lag(asked: LagRequest, run: CommandRun) -> Output:
+@runs(work="here", summary=False, metrics=True)
+def lag(
+    catalog_dir: str, offsets: str, asked: LagOptions, policies: RetentionPolicies, run: CommandRun
+) -> Output:
     """Show the lag of committed offsets against CATALOG, in records and in time.
 
     For each offset: the exact timestamp of the next record, read from the log; the partition's
@@ -65,14 +59,14 @@ def lag(asked: LagRequest, run: CommandRun) -> Output:
     Each JSON row also has the `snapshot` that was used, and `warnings`, one for each newer
     snapshot that is damaged and was ignored.
     """
-    source, warnings = chosen_snapshot(asked["catalog_dir"], asked["snapshot"])
-    offsets = load_group_offsets(asked["offsets"], asked["topics"])
+    source, warnings = chosen_snapshot(catalog_dir, asked["snapshot"])
+    committed = load_group_offsets(offsets, asked["topics"])
     run.on_progress(Progress(Phase.READING_CATALOG))
-    limit = asked["policies"]["retention_ms"]
+    limit = policies["retention_ms"]
     lags = group_lags(
-        partitions_of(source, {one.topic for one in offsets}),
-        offsets,
-        policies=policies_of(**asked["policies"]),
+        partitions_of(source, {one.topic for one in committed}),
+        committed,
+        policies=policies_of(**policies),
         retention_ms=limit if isinstance(limit, int) else None,  # of a command line it is ms
         now_ms=moment_or_now(asked["now"]),
         max_batch_bytes=asked["max_batch_bytes"],

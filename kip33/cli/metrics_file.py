@@ -1,5 +1,6 @@
 """`--metrics FILE.prom`: the figures of a run as gauges in the text format of Prometheus."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -50,9 +51,8 @@ class MetricsRequest(NamedTuple):
 def _require_metrics_place(place: "Location") -> None:
     from kip33.archive.output_files import require_replaceable
 
-    is_ours = METRICS_START.__eq__  # of the first bytes
     require_replaceable(
-        place, "--metrics", lambda head: is_ours(head[: len(METRICS_START)]), _HEAD_BYTES
+        place, "--metrics", lambda head: head.startswith(METRICS_START), _HEAD_BYTES
     )
 
 
@@ -202,12 +202,11 @@ def build_gauges(
         "build_topic_log_bytes": "Bytes of logs, by topic.",
         "build_topic_segments": "Segments, by topic.",
     }
+    by_status = summary["by_status"]
     return [
-        _counted(
-            "build_segments", "Segments by status.", "status", SegmentStatus, summary, "status"
-        ),
+        _counted("build_segments", "Segments by status.", "status", SegmentStatus, by_status),
         *_plain(_BUILD, summary),
-        _counted("build_holes", _HOLES, "kind", HoleKind, summary, "hole"),
+        _counted("build_holes", _HOLES, "kind", HoleKind, summary["by_hole"]),
         *topic_gauges(request, figures, helps),
     ]
 
@@ -237,7 +236,6 @@ def verify_gauges(
         for verdict in dict.fromkeys([*map(str, IndexVerdict), *map(str, QuickVerdict)])
     ]
     by_status = summary.get("by_log_status", {})
-    logs = [({"status": one}, float(by_status.get(one, 0))) for one in map(str, SegmentStatus)]
     figures: dict[str, dict[str, float]] = {}
     bad = "verify_topic_problems"
     helps = {bad: "Segments, of verify quick files, whose index files have a problem, by topic."}
@@ -246,7 +244,7 @@ def verify_gauges(
             figures.setdefault(topic or "", {bad: 0.0})[bad] += is_bad
     return [
         GaugeSamples("verify_index_files", "Index files by verdict.", samples),
-        GaugeSamples("verify_logs", "Logs by status.", logs),
+        _counted("verify_logs", "Logs by status.", "status", SegmentStatus, by_status),
         *_plain({"verify_segments": ("segments", "Segments.")}, summary),
         *topic_gauges(request, figures, helps),
     ]
@@ -262,18 +260,15 @@ def retention_gauges(
     from kip33.rules.offset_holes import HoleKind
     from kip33.rules.suspicious_timestamps import Suspicion
 
-    untrusted = [({"why": why}, float(summary[f"{why}_segments"])) for why in _UNTRUSTED]
-    suspicious = [
-        ({"kind": kind.value}, float(summary["suspicions"].get(kind, 0))) for kind in Suspicion
-    ]
+    untrusted = {why: summary[f"{why}_segments"] for why in _UNTRUSTED}
     what = "Segments whose decision is less certain: file time, unverified, damaged, tiered."
+    suspicious = "Segments with suspicious timestamps."
+    suspicions = summary["suspicions"]
     return [
         *_plain(_RETENTION, summary),
-        GaugeSamples("retention_untrusted_segments", what, untrusted),
-        GaugeSamples(
-            "retention_suspicious_segments", "Segments with suspicious timestamps.", suspicious
-        ),
-        _counted("retention_holes", _HOLES, "kind", HoleKind, summary, "hole"),
+        _counted("retention_untrusted_segments", what, "why", _UNTRUSTED, untrusted),
+        _counted("retention_suspicious_segments", suspicious, "kind", Suspicion, suspicions),
+        _counted("retention_holes", _HOLES, "kind", HoleKind, summary["by_hole"]),
         *_retention_topics(partitions, holes, request),
     ]
 
@@ -304,7 +299,9 @@ def lag_gauges(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[Gaug
     """Return the gauges of lag, by group; a group's seconds are those of its worst partition."""
     from kip33.search.group_lag import LagResult
 
-    groups = {group: [one for one in lags if one.group == group] for group in _groups(lags)}
+    groups: dict[str, list[GroupLag]] = {}
+    for lag in lags:
+        groups.setdefault(lag.group, []).append(lag)
     seconds, records, unknown, expires = [], [], [], []
     for group, rows in groups.items():
         own = {"group": group}
@@ -318,10 +315,7 @@ def lag_gauges(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[Gaug
         if ends:
             expires.append((own, min(ends) / 1_000))
         unknown.append((own, float(sum(one.lag_ms is None for one in rows))))
-    results = [
-        ({"result": result.value}, float(sum(one.result is result for one in lags)))
-        for result in LagResult
-    ]
+    results = Counter(str(one.result) for one in lags)
     gauges = [
         GaugeSamples("lag_seconds", "Largest lag in time of a group's partitions.", seconds),
         GaugeSamples("lag_records", "Lag of a group in offsets, over its partitions.", records),
@@ -331,13 +325,9 @@ def lag_gauges(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[Gaug
             "When retention may begin to delete unread records.",
             expires,
         ),
-        GaugeSamples("lag_offsets", "Committed offsets by result.", results),
+        _counted("lag_offsets", "Committed offsets by result.", "result", LagResult, results),
     ]
     return [gauge for gauge in gauges if gauge.samples] + _lag_topics(lags, request)
-
-
-def _groups(lags: Sequence["GroupLag"]) -> list[str]:
-    return list(dict.fromkeys(lag.group for lag in lags))
 
 
 def _lag_topics(lags: Sequence["GroupLag"], request: MetricsRequest) -> list[GaugeSamples]:
@@ -364,14 +354,8 @@ def _plain(fields: Mapping[str, tuple[str, str]], summary: Mapping[str, Any]) ->
 
 
 def _counted(
-    name: str,
-    text: str,
-    label: str,
-    members: Iterable[str],
-    summary: Mapping[str, Any],
-    field: str,
+    name: str, text: str, label: str, members: Iterable[str], counts: Mapping[str, int]
 ) -> GaugeSamples:
     """Return a gauge by the members of an enumeration, also of those that do not occur."""
-    counts = summary[f"by_{field}"]
     samples = [({label: str(one)}, float(counts.get(str(one), 0))) for one in members]
     return GaugeSamples(name, text, samples)

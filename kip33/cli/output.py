@@ -324,15 +324,15 @@ _SINGULARS: Final = (
 )
 
 
-def warn(message: str) -> None:
-    """Print one line on standard error."""
-    click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
+def warn(*messages: str) -> None:
+    """Print messages on standard error, each on one line."""
+    for message in messages:
+        click.echo("Warning: " + " ".join(without_secrets(message).split()), err=True)
 
 
 def warn_of_first(lines: Sequence[str], most: int, others: str) -> None:
     """Print the first lines, and how many there are besides: `others` has a place for it."""
-    for line in lines[:most]:
-        warn(line)
+    warn(*lines[:most])
     if len(lines) > most:
         warn(others.format(len(lines) - most))
 

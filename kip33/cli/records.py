@@ -35,7 +35,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.records_options import places, problems_text, require_times, source_of
-from kip33.cli.runs import CommandRun, RunOptions, runs
+from kip33.cli.runs import CommandRun, runs
 from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
 from kip33.cli.times import DURATION, current_ms, parse_moment
 from kip33.local.local_engine import LocalEngine
@@ -157,7 +157,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     help="Add the new records to a folder of Parquet files, by topic and day. The next run begins "
     "where this one ends. By workers, or by the tasks of Spark (--engine spark).",
 )
-@runs(RecordsCommand, formats=_format_options, shows_progress=False)
+@runs(formats=_format_options, shows_progress=False)
 def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     """Show the records of SOURCE or CATALOG by time, key or text, without a broker.
 
@@ -188,7 +188,7 @@ def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     """
     if command.to is not None:
         return _add_records(command, command.to, run)
-    _show_records(command, run.options)
+    _show_records(command, run)
     return None
 
 
@@ -200,12 +200,11 @@ def _require_no_spark(engine: EngineOptions) -> None:
         raise click.UsageError(f"{option} requires --to FOLDER: tasks of Spark write files")
 
 
-def _show_records(command: RecordsCommand, options: RunOptions) -> None:
+def _show_records(command: RecordsCommand, run: CommandRun) -> None:
     """Print or write the records that the options select."""
     started = time.monotonic()
-    assert options.engine is not None
-    _require_no_spark(options.engine)
-    output_format = _format_of(command.output, options.output_format)
+    _require_no_spark(run.engine_options)
+    output_format = _format_of(command.output, run.options.output_format)
     is_table = output_format == "table"
     place = None if command.output is None else Location.of(command.output)
     if place is not None:
@@ -224,7 +223,7 @@ def _show_records(command: RecordsCommand, options: RunOptions) -> None:
             source_of(command.source, command.remote),
             {**command.read, "columns": command.shown_columns},
             select,
-            LocalEngine(options.engine.workers, tell=warn),
+            LocalEngine(run.engine_options.workers, tell=warn),
             warn,
             default_columns=_IN_TABLE if is_table else None,
             to_columns=output_format == PARQUET,
@@ -237,11 +236,10 @@ def _show_records(command: RecordsCommand, options: RunOptions) -> None:
     except ModuleNotFoundError as error:  # of the extra `schemas`
         raise click.ClickException(str(error)) from None
     found = selection.done()
-    for line in problem_lines(found.problems, found.damaged):
-        warn(line)
+    warn(*problem_lines(found.problems, found.damaged))
     if selection.logs.unreadable:
         warn(selection.logs.unreadable_text())
-    publish_summary(options.summary_file, summary())
+    publish_summary(run.options.summary_file, summary())
     if is_table and select["limit"] != limit and found.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")
     if is_table or place is not None:
@@ -308,8 +306,7 @@ def _add_records(command: RecordsCommand, to: str, run: CommandRun) -> Output:
     with progress_line("records") as on_progress:
         run.on_progress = on_progress
         written = write_new_records(asked, run.open_engine(), now_ms=run.started_ms, warn=warn)
-    for line in problem_lines(written.problems, written.damaged):
-        warn(line)
+    warn(*problem_lines(written.problems, written.damaged))
     record = asdict(written)
     del record["problems"]
     return Output(page=lambda summary: [_facts_of_files(summary)], summary=record)

@@ -49,7 +49,7 @@ _FAIL_ON: Final = Findings(
 )
 @click.argument("log_dir")
 @options_of(RepairOptions)
-@runs(RepairRequest, work="here", findings=_FAIL_ON)
+@runs(work="here", findings=_FAIL_ON)
 def repair(request: RepairRequest, run: CommandRun) -> Output:
     """Repair the index files in a stopped broker's log directory, LOG_DIR.
 

@@ -36,7 +36,7 @@ class ReportCommand(RetentionPolicies, ReportOptions):
 )
 @options_of(ReportOptions)
 @options_of(RetentionPolicies)
-@runs(ReportCommand, work="here", summary=False)
+@runs(work="here", summary=False)
 def report(command: ReportCommand, run: CommandRun) -> Output:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.
 
@@ -50,12 +50,8 @@ def report(command: ReportCommand, run: CommandRun) -> Output:
     in each of them. --snapshot is one of CATALOG.
     """
     from kip33.api.report_file import run_report
-    from kip33.report.make_report import report_policies
 
-    policies, words = report_policies(
-        command["policy"], command["kafka_configs"], command["retention_ms"]
-    )
-    request = picked(ReportFileRequest, command, policies=policies, policy_words=words)
+    request = picked(ReportFileRequest, command)
     written = run_report(request, clock_ms=run.started_ms, warn=warn, on_progress=run.on_progress)
     columns = (
         Column("finding", lambda one: one.level.value, rank=0),

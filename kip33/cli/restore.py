@@ -84,7 +84,7 @@ class RestoreCommand:
     is_flag=True,
     help="Give up a restore that was interrupted: remove what it copied. Needs no SOURCE.",
 )
-@runs(RestoreCommand, work="session")
+@runs(work="session")
 def restore(command: RestoreCommand, run: CommandRun) -> Output:
     """Restore partitions of an archive into a broker's log directory.
 

@@ -127,7 +127,6 @@ class RetentionCommand(RetentionPolicies, JudgingOptions, ViewOptions, MomentOpt
 )
 @options_of(TrustOption)
 @runs(
-    RetentionCommand,
     work="session",
     metrics=True,
     findings=Findings(
@@ -167,16 +166,14 @@ def retention(asked: RetentionCommand, run: CommandRun) -> Output:
     answer, judged = _answer(asked, question, run, output, plan_place)
     summary = dict(answer.summary)
     if plan_place and judged and judged.plan:
-        for line in plan_warnings(judged.plan, plan_place):
-            warn(line)
+        warn(*plan_warnings(judged.plan, plan_place))
         summary["plan"] = plan_record(judged.plan, plan_place)
     if output:
         write_summary(output, summary | run.facts())
     emitted = None
     if judged and judged.doubts:
         found = records_to_delete(answer.partitions, judged.doubts)
-        for line in found.warnings:
-            warn(line)
+        warn(*found.warnings)
         emitted = [found.text.rstrip()]
     return Output(
         page=partial(_page, answer),
@@ -233,8 +230,7 @@ def _question(asked: RetentionCommand, run: CommandRun) -> RetentionQuestion:
         other=other,
         of_tools=asked["kafka_configs"] is not None,
     )
-    for line in question.warnings:
-        warn(line)
+    warn(*question.warnings)
     question = question._replace(warnings=(*told, *more, *question.warnings)).asking(
         what_if=what_if,
         broker_view=asked["show_broker_view"],

@@ -54,13 +54,6 @@ _STOPPED: Final = PartitionOutcome.STOPPED.value
 _NOT_PUT_BACK: Final = StepOutcome.NOT_PUT_BACK.value
 
 
-class UndoCommand(UndoOptions):
-    """What `kip33 retention undo` is asked."""
-
-    plan_file: str
-    trash: str
-
-
 class _Steps:
     """The objects of a journal: printed at once as lines of JSON, else kept for the output."""
 
@@ -115,7 +108,6 @@ class _Steps:
 @click.argument("plan_file", metavar="PLAN")
 @options_of(ApplyOptions)
 @runs(
-    ApplyCommand,
     work="here",
     findings=Findings(
         [_STOPPED],
@@ -223,7 +215,6 @@ def _plan_to_undo(applied: Applied, asked: ApplyCommand) -> str:
 )
 @options_of(UndoOptions)
 @runs(
-    UndoCommand,
     work="here",
     findings=Findings(
         [_NOT_PUT_BACK],
@@ -231,17 +222,17 @@ def _plan_to_undo(applied: Applied, asked: ApplyCommand) -> str:
         "an error).",
     ),
 )
-def retention_undo(asked: UndoCommand, run: CommandRun) -> Output:
+def retention_undo(plan_file: str, trash: str, asked: UndoOptions, run: CommandRun) -> Output:
     """Put back what kip33 retention apply moved to a trash.
 
     Only files that PLAN and its journal name are moved, each after a look at its size and time.
     Nothing that is there is replaced. An undo that was interrupted is run again, and continues.
     """
-    plan = read_plan(Location.of(asked["plan_file"]))
+    plan = read_plan(Location.of(plan_file))
     steps = _Steps(run, plan, Phase.PUTTING_BACK, dry_run=asked["dry_run"])
     undone = undo_plan(
         plan,
-        Location.of(asked["trash"]),
+        Location.of(trash),
         clock=current_ms,
         dry_run=asked["dry_run"],
         on_record=steps,

@@ -1,7 +1,6 @@
 """`kip33 roll`: why segments ended; `roll what-if`: what other settings would have given."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -63,14 +62,6 @@ _EARLY_TEXTS: Final = {
 _REMARKS: Final = ("overdue", "early", "doubtful")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RollCommand:
-    """The options of `kip33 roll`."""
-
-    roll: RollRequest
-    files: PolicyFiles
-
-
 @click.command(
     cls=CommandWithModes,
     epilog="Example: kip33 roll /archive/indexes/_catalog --segment-ms 7d",
@@ -78,8 +69,8 @@ class RollCommand:
 @click.argument("source", metavar="CATALOG|SOURCE")
 @options_of(RollRequest)
 @options_of(PolicyFiles)
-@runs(RollCommand, findings=Findings(ROLL_FINDINGS))
-def roll(command: RollCommand, run: CommandRun) -> Output:
+@runs(findings=Findings(ROLL_FINDINGS))
+def roll(asked: RollRequest, files: PolicyFiles, run: CommandRun) -> Output:
     """Show why each segment of CATALOG ended where it did, and when it should have.
 
     A broker begins a new segment before a batch that would make the old one larger than
@@ -103,7 +94,7 @@ def roll(command: RollCommand, run: CommandRun) -> Output:
     CRC is checked. A segment that begins without a timestamp ends by the time since the broker
     created it, which no file has: `waited_ms` is then the time between two files' last changes.
     """
-    asked, policies = command.roll, load_policies(**command.files)
+    policies = load_policies(**files)
     archive = RolledArchive.at(asked, warn, run.on_progress)
     found = audit_archive(archive, asked, policies, run.open_engine, warn)
     partitions = roll_partitions(found.audit)
@@ -150,14 +141,6 @@ def _rows_of(table: pa.Table) -> Iterator[Row]:
         yield from some.to_pylist()
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhatIfCommand:
-    """The options of `kip33 roll what-if`."""
-
-    roll: WhatIfRequest
-    files: PolicyFiles
-
-
 @click.command(
     "what-if",
     cls=Mode,
@@ -166,15 +149,15 @@ class WhatIfCommand:
 @click.argument("source", metavar="CATALOG|SOURCE")
 @options_of(WhatIfRequest)
 @options_of(PolicyFiles)
-@runs(WhatIfCommand)
-def roll_what_if(command: WhatIfCommand, run: CommandRun) -> Output:
+@runs()
+def roll_what_if(asked: WhatIfRequest, files: PolicyFiles, run: CommandRun) -> Output:
     """Replay all batches under other settings; show the segments that would come out.
 
     Each batch is replayed as one append, by each reading of the timestamp from which a segment's
     time counts (see `kip33 roll`). The headers of all batches are read. With --retention-ms or a
     policy the answer also has when the segments become deletable.
     """
-    asked, policies = command.roll, load_policies(**command.files)
+    policies = load_policies(**files)
     archive = RolledArchive.at(asked, warn, run.on_progress)
     found = replay_archive(archive, asked, policies, run.open_engine())
     sums = found.sums()

@@ -1,6 +1,6 @@
 """How every command runs: it is asked, it answers, and the rest is done here, for all of them.
 
-A command is a function of its request and a `CommandRun`, and returns an `Output`. `runs` gives it
+A command is a function of its options and a `CommandRun`, and returns an `Output`. `runs` gives it
 the options that all commands have. Around the function it shows the progress; behind it come the
 time, the summary file, the metrics, the output in the format asked for, and the exit code.
 """
@@ -97,11 +97,16 @@ class CommandRun:
         self._engine: Engine | None = None
         self._facts: dict[str, Any] = {}
 
+    @property
+    def engine_options(self) -> EngineOptions:
+        """Return the options of a command that has --engine."""
+        assert self.options.engine is not None, "the command has no --engine"
+        return self.options.engine
+
     def open_engine(self) -> "Engine":
         """Return the engine that the options choose, the same at each call."""
-        assert self.options.engine is not None, "the command has no --engine"
         if self._engine is None:
-            self._engine = open_engine(self.options.engine, self.on_progress)
+            self._engine = open_engine(self.engine_options, self.on_progress)
         return self._engine
 
     def ran_on(self, name: str, workers: int) -> None:
@@ -135,7 +140,6 @@ _WORK: Final = {  # the options of each kind of work
 
 
 def runs(
-    kind: Callable[..., _Request],
     *,
     work: Literal["tasks", "session", "here", "local"] = "tasks",
     summary: bool = True,
@@ -143,12 +147,12 @@ def runs(
     findings: Findings | None = None,
     formats: Callable[[_Command], _Command] = format_option,
     shows_progress: bool = True,
-) -> Callable[[Callable[[_Request, CommandRun], Output | None]], _Command]:
+) -> Callable[[Callable[..., Output | None]], _Command]:
     """Return a decorator that makes a command of a function; see the module.
 
-    The command's own options make a request of the class `kind`: a field whose type is a named
-    tuple, typed dict or dataclass is made of options, too. `check` of what is made, if it has one,
-    raises UsageError for options that contradict each other.
+    The function's parameters are `run` and the command's own options. One whose type is a named
+    tuple, typed dict or dataclass is made of several options, its fields. `check` of what is made,
+    if it has one, raises UsageError for options that contradict each other.
 
     `work`: `tasks` of an engine, whose number an option says; an engine or Spark `session`; else
     `here`, with the options of stores alone; `local` has not even these. A command that prints
@@ -162,7 +166,7 @@ def runs(
         formats,
     )
 
-    def decorated(function: Callable[[_Request, CommandRun], Output | None]) -> _Command:
+    def decorated(function: Callable[..., Output | None]) -> _Command:
         name = function.__name__.partition("_")[0]  # of `catalog_diff` it is `catalog`
 
         @functools.wraps(function)
@@ -170,8 +174,8 @@ def runs(
         def command(**values: object) -> None:
             drop_unused(values)
             options = RunOptions.taken(values)
-            request = _made_of(kind, values)
-            assert not values, f"{kind} has no fields {', '.join(values)}"
+            arguments = _fields_of(function, values)
+            assert not values, f"{name} has no parameters {', '.join(values)}"
             if options.engine and options.engine.verbose:
                 show_config()
             for require in click.get_current_context().meta.pop(REPLACED_FILES, ()):
@@ -180,7 +184,7 @@ def runs(
             with shown as on_progress:
                 run = CommandRun(options, on_progress)
                 try:
-                    output = function(request, run)
+                    output = function(**arguments, run=run)
                 except ValueError as error:
                     if type(error) is not ValueError:  # pyarrow's errors are subclasses
                         raise
@@ -217,8 +221,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
         gauges = output.gauges(output.summary, options.metrics)
         publish_metrics(options.metrics, name, output.labels, gauges)
     _show(output, options)
-    for line in output.remarks:
-        warn(line)
+    warn(*output.remarks)
     warn_of_unreadable(output.unread, of=output.logs)
     if because:
         _tell_why(output, code, because)
@@ -306,16 +309,21 @@ def _show(output: Output, options: RunOptions) -> None:
 
 def _made_of(kind: Callable[..., _Request], values: dict[str, object]) -> _Request:
     """Return an object of a class whose fields are taken out of `values`."""
-    fields: dict[str, object] = {}
-    for name, of_field in inspect.get_annotations(kind).items():
-        if _is_made_of_options(of_field):
-            fields[name] = _made_of(of_field, values)
-        elif name in values:
-            fields[name] = values.pop(name)
-    made = kind(**fields)
+    made = kind(**_fields_of(kind, values))
     if check := getattr(made, "check", None):
         check()
     return made
+
+
+def _fields_of(kind: Callable[..., Any], values: dict[str, object]) -> dict[str, object]:
+    """Return the fields of a class, or arguments of a function, that are taken out of `values`."""
+    fields: dict[str, object] = {}
+    for name, of_field in inspect.get_annotations(kind).items():
+        if name != "return" and _is_made_of_options(of_field):
+            fields[name] = _made_of(of_field, values)
+        elif name in values:
+            fields[name] = values.pop(name)
+    return fields
 
 
 def _is_made_of_options(kind: Any) -> bool:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final, TypedDict
 import click
 
 from kip33.archive.bins import EngineName
-from kip33.archive.common_options import SnapshotName, TopicGlobList
+from kip33.archive.common_options import TopicGlobList
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.cli.catalog_places import CatalogPlaces
+from kip33.cli.catalog_places import CatalogPlaces, snapshot_option
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import (
     EngineChoice,
@@ -94,14 +94,10 @@ class TimesToSearch(TypedDict):
     now: Annotated[
         Time | None, Option("Time to which -3h is relative [default: the clock].", metavar="T")
     ]
-    snapshot: SnapshotName
 
 
 class SearchRequest(TimesToSearch, RangeOptions, EmitOptions, SearchQuestion):
-    """What `kip33 search` is asked."""
-
-    catalog_dir: str
-    remote_dir: str | None  # the catalog of the other tier
+    """What `kip33 search` is asked of its catalogs."""
 
 
 @click.command(
@@ -112,11 +108,12 @@ class SearchRequest(TimesToSearch, RangeOptions, EmitOptions, SearchQuestion):
 @click.argument("catalog_dir", metavar="CATALOG")
 @click.argument("remote_dir", metavar="[REMOTE]", required=False)
 @options_of(TimesToSearch)
+@snapshot_option
 @options_of(RangeOptions, until=click.STRING)
 @options_of(EmitOptions)
 @options_of(SearchQuestion)
-@runs(SearchRequest, work="session", summary=False)
-def search(asked: SearchRequest, run: CommandRun) -> Output:
+@runs(work="session", summary=False)
+def search(places: CatalogPlaces, asked: SearchRequest, run: CommandRun) -> Output:
     """Find the first record at or after a time in each partition of CATALOG, exact to the record.
 
     If there is no such record, the result says why: after_end, no_timestamps or
@@ -127,7 +124,6 @@ def search(asked: SearchRequest, run: CommandRun) -> Output:
     With tiered storage, give the catalog of the log directories and that of the remote tier, in
     any order: each partition is searched in both, and a record that both have is found once.
     """
-    places = CatalogPlaces(asked["catalog_dir"], asked["remote_dir"], asked["snapshot"])
     source, warnings = places.chosen()
     now_ms = moment_or_now(asked["now"])
     questions = _questions(source, asked, now_ms)
@@ -140,10 +136,10 @@ def search(asked: SearchRequest, run: CommandRun) -> Output:
         partitions = {(answer["topic"], answer["partition"]) for answer in answers}
         run.ran_on("local", max(1, min(_options(run).workers or 1, len(partitions))))
     emitted = emitted_offsets(found, answers, asked) if asked["emit"] else None
-    for line in emitted.warnings if emitted else ():
-        warn(line)
-    if emitted and emitted.counted_newer:
-        click.echo(emitted.counted_newer, err=True)
+    if emitted:
+        warn(*emitted.warnings)
+        if emitted.counted_newer:
+            click.echo(emitted.counted_newer, err=True)
     of_range = RANGE.names if asked["until"] is not None else []
     return Output(
         page=partial(_page, answers, bool(of_range), source.local.snapshot.source),

@@ -37,7 +37,6 @@ _NEW: Final = "new"  # a finding of --fail-on beside the levels
 @options_of(StatusOptions)
 @options_of(RetentionPolicies)
 @runs(
-    StatusCommand,
     work="here",
     findings=Findings(
         [*(level.value for level in FindingLevel), _NEW],
@@ -57,12 +56,8 @@ def status(command: StatusCommand, run: CommandRun) -> Output:
     of kip33 report. Without a policy, retention is not judged. No log is read.
     """
     from kip33.api.report_file import run_status
-    from kip33.report.make_report import report_policies
 
-    policies, words = report_policies(
-        command["policy"], command["kafka_configs"], command["retention_ms"]
-    )
-    request = picked(StatusRequest, command, policies=policies, policy_words=words)
+    request = picked(StatusRequest, command)
     found = run_status(request, clock_ms=run.started_ms, warn=warn, on_progress=run.on_progress)
     return Output(
         page=_page(found),

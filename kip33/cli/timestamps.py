@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final
 
@@ -58,14 +57,6 @@ class _TimestampsAt(TimestampRequest):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimestampsCommand:
-    """The options of `kip33 timestamps`."""
-
-    asked: _TimestampsAt
-    files: PolicyFiles
-
-
 @click.command(
     cls=GroupedCommand,
     epilog="Example: kip33 timestamps /archive/kafka-logs --kafka-configs described.txt "
@@ -75,13 +66,12 @@ class TimestampsCommand:
 @options_of(_TimestampsAt)
 @options_of(PolicyFiles)
 @runs(
-    TimestampsCommand,
     findings=Findings(
         TIMESTAMP_FINDINGS,
         "Exit 3 if there is such a batch, partition or log.",
     ),
 )
-def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
+def timestamps(asked: _TimestampsAt, files: PolicyFiles, run: CommandRun) -> Output:
     """Show how the timestamps of an archive were made, from the headers of its batches.
 
     Type: CreateTime, LogAppendTime, none or mixed. Out of order: batches behind the largest
@@ -106,9 +96,9 @@ def timestamps(command: TimestampsCommand, run: CommandRun) -> Output:
     The rows are described in kip33/api/RESULTS.md.
     """
     found = profile_timestamps(
-        command.asked,
-        load_policies(**command.files),
-        moment_or_now(command.asked["now"]),
+        asked,
+        load_policies(**files),
+        moment_or_now(asked["now"]),
         run.open_engine,
         warn,
         run.on_progress,

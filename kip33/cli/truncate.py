@@ -1,7 +1,7 @@
 """`kip33 truncate`: cut a copied partition at an offset."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,20 +17,6 @@ _FIELDS: Final = (
     *("file", "in_log_dir", "action", "bytes_before", "bytes_after"),
     *("entries_before", "entries_after"),
 )
-
-
-class TruncateRequest(NamedTuple):
-    """What `kip33 truncate` is asked."""
-
-    partition_dir: str
-    offset: int
-    is_applied: bool
-    plan_id: str | None
-
-    def check(self) -> None:
-        """Raise UsageError for --plan-id without --apply."""
-        if self.plan_id is not None and not self.is_applied:
-            raise click.UsageError("--plan-id is for --apply")
 
 
 @click.command(
@@ -57,8 +43,10 @@ class TruncateRequest(NamedTuple):
     metavar="ID",
     help="With --apply: only if the plan is still this one, as an earlier run has shown it.",
 )
-@runs(TruncateRequest, work="local", summary=False)
-def truncate(request: TruncateRequest, run: CommandRun) -> Output:
+@runs(work="local", summary=False)
+def truncate(
+    partition_dir: str, offset: int, is_applied: bool, plan_id: str | None, run: CommandRun
+) -> Output:
     """Cut the log in PARTITION_DIR, a local copy such as orders-0, at an offset.
 
     Records at the offset and after it are removed as a broker removes them when it truncates a log:
@@ -71,18 +59,20 @@ def truncate(request: TruncateRequest, run: CommandRun) -> Output:
     from kip33.restore.truncate_apply import truncate as apply_truncation
     from kip33.stores.locations import Location
 
+    if plan_id is not None and not is_applied:
+        raise click.UsageError("--plan-id is for --apply")
     remarks: list[str] = []
-    directory, is_applied = Location.of(request.partition_dir), request.is_applied
+    directory = Location.of(partition_dir)
     if is_applied:
         is_continued = directory.is_local and read_journal(directory) is not None
-        plan = apply_truncation(directory, request.offset, request.plan_id)
+        plan = apply_truncation(directory, offset, plan_id)
         is_begun = False
         if is_continued:
             remarks = [
                 f"a truncation to {plan.to} that was begun is continued, and is complete now"
             ]
     else:
-        plan, is_begun = planned_or_begun(directory, request.offset)
+        plan, is_begun = planned_or_begun(directory, offset)
     remarks += plan.notes
     if is_begun:
         remarks.append("this truncation was begun and is not complete; --apply continues it")

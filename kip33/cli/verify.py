@@ -96,7 +96,7 @@ _index_dir_option: Final = click.option(
 @click.argument("source", cls=FirstArgument)
 @_index_dir_option
 @options_of(VerifyOptions)
-@runs(VerifyCommand, metrics=True, findings=_FINDINGS)
+@runs(metrics=True, findings=_FINDINGS)
 def verify(command: VerifyCommand, run: CommandRun) -> Output:
     """Check every .timeindex, .index and .txnindex below SOURCE against its log.
 
@@ -343,7 +343,7 @@ _QUICK_FINDINGS: Final = Findings(
 @click.argument("source")
 @_index_dir_option
 @options_of(QuickOptions)
-@runs(QuickRequest, metrics=True, findings=_QUICK_FINDINGS)
+@runs(metrics=True, findings=_QUICK_FINDINGS)
 def verify_by_crc(request: QuickRequest, run: CommandRun) -> Output:
     """Compare index files with their sizes and CRCs in the catalog; no log is read.
 

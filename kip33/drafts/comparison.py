@@ -156,7 +156,6 @@ def compare_segment(
     topic: str,
     largest_before: int,
     random: np.random.Generator,
-    native: bool | None = None,
 ) -> ComparedSegment:
     """Return the figures of the segment at `log`; a fault of the file is a `problem`.
 
@@ -171,7 +170,7 @@ def compare_segment(
                 size_bytes,
                 check_crc=settings.check_crc,
                 seek_max_record=LIVE.name in question.dialects and topic != "__cluster_metadata",
-                native=native,
+                native=True,
                 view_at=view_at,
             )
             built = _Built(question, settings, base_offset, topic, largest_before)

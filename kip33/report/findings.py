@@ -41,10 +41,13 @@ _SUSPECTED: Final = {
     Suspicion.BACKFILL: "timestamps that had expired when the file was last written",
 }
 _HOLES: Final = {
-    HoleKind.CERTAIN: "no segment has them",
-    HoleKind.AFTER_DAMAGE: "the segment before is damaged",
-    HoleKind.POSSIBLE: "the topic is compacted, so there may never have been records",
-    HoleKind.FILLED: "other replicas have them",
+    HoleKind.CERTAIN: (FindingLevel.PROBLEM, "no segment has them"),
+    HoleKind.AFTER_DAMAGE: (FindingLevel.PROBLEM, "the segment before is damaged"),
+    HoleKind.POSSIBLE: (
+        FindingLevel.NOTE,
+        "the topic is compacted, so there may never have been records",
+    ),
+    HoleKind.FILLED: (FindingLevel.NOTE, "other replicas have them"),
 }
 
 
@@ -170,21 +173,14 @@ def _holes(sources: FindingSources) -> Iterator[ReportFinding]:
     earlier = None if before is None else set(map(hole_key, before.to_pylist()))
     for row in rows:
         row["is_new"] = earlier is not None and hole_key(row) not in earlier
-    levels = {
-        HoleKind.CERTAIN: FindingLevel.PROBLEM,
-        HoleKind.AFTER_DAMAGE: FindingLevel.PROBLEM,
-        HoleKind.POSSIBLE: FindingLevel.NOTE,
-        HoleKind.FILLED: FindingLevel.NOTE,
-    }
-    for kind, level in levels.items():
+    for kind, (level, why) in _HOLES.items():
         of_kind = [row for row in rows if row["hole"] == kind]
         if of_kind:
             offsets = sum(row["missing_offsets"] for row in of_kind)
             places = len({(row["log_dir"], row["topic"], row["partition"]) for row in of_kind})
             text = (
                 f"{counted(offsets, 'offset')} missing between segments, in "
-                f"{counted(len(of_kind), 'place')} of {counted(places, 'partition')}: "
-                f"{_HOLES[kind]}."
+                f"{counted(len(of_kind), 'place')} of {counted(places, 'partition')}: {why}."
             )
             of_kind.sort(key=lambda row: (not row["is_new"], -int(row["missing_offsets"])))
             examples = tuple(

@@ -35,12 +35,13 @@ class ReportOptions(StatusOptions, total=False):
 
 
 class StatusRequest(StatusOptions):
-    """What a status is about, with its places."""
+    """What a status is about, with its places, and its policies as they were given."""
 
     catalog_dir: str  # a path or URI, like the next
     other: str | None  # the catalog of the other tier
-    policies: Policies | None  # None: retention is not judged
-    policy_words: tuple[str, ...]  # the options of a command that give them
+    policy: Path | Policies | Mapping[str, Mapping[str, Any]] | None
+    kafka_configs: Path | None
+    retention_ms: int | str | None
 
 
 class ReportFileRequest(StatusRequest, ReportOptions):

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import int64_column_of
+from kip33.catalog.segment_order import PARTITION
 from kip33.report.facts import AgeFacts, DisorderFacts, FreedFacts
 from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
 from kip33.retention.partition_texts import name_of
@@ -188,7 +189,7 @@ class SegmentSums:
             return DisorderFacts(name, *of_these)
 
         shown, others = order[:_MOST_DISORDER], order[_MOST_DISORDER:]
-        rows = partitions.select(["log_dir", "topic", "partition"]).take(pa.array(shown))
+        rows = partitions.select([*PARTITION]).take(pa.array(shown))
         names = map(name_of, rows.to_pylist())
         return (
             tuple(facts(name, shown[[at]]) for at, name in enumerate(names)),

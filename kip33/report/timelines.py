@@ -1,6 +1,6 @@
 """The partitions of a report, worst first, and their segments as bars on one axis of time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.catalog.catalog_columns import int64_column_of
+from kip33.catalog.segment_order import PARTITION
 from kip33.report.facts import Bar, BarState, HoleMark, PartitionFacts, Timelines
 from kip33.report.segment_sums import TimeAxis, untrusted
 from kip33.retention.evaluation import JudgedRows
@@ -21,7 +22,6 @@ MOST_PARTITIONS_SHOWN: Final = 30
 MOST_BARS: Final = 120  # of a partition; more segments are joined
 MOST_MARKS: Final = 20
 STATES: Final = tuple(BarState)
-_KEY: Final = ["log_dir", "topic", "partition"]
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,12 @@ class PartitionRanking:
     @cached_property
     def keys(self) -> list[tuple[str, str | None, int | None]]:
         """Return log directory, topic and number of each partition."""
-        return [(one["log_dir"] or "", one["topic"], one["partition"]) for one in self._keys]
-
-    @property
-    def _keys(self) -> list[dict[str, Any]]:
-        return self.partitions.select(_KEY).to_pylist()
+        rows = self.partitions.select([*PARTITION]).to_pylist()
+        return [(one["log_dir"] or "", one["topic"], one["partition"]) for one in rows]
 
     @cached_property
     def holes_of(self) -> dict[int, list[dict[str, Any]]]:
         """Return the rows of the holes by the number of the partition."""
-        if not self.holes.num_rows:
-            return {}
         numbers = {key: at for at, key in enumerate(self.keys)}
         found: dict[int, list[dict[str, Any]]] = {}
         for row in self.holes.to_pylist():
@@ -69,7 +64,7 @@ class PartitionRanking:
             [
                 -self.number("bytes"),
                 -self.number("deletable_bytes"),
-                -self._holes,
+                -self._of_holes(len),
                 -self.untrusted_segments,
                 -self.number("blocked_bytes"),
                 -self.number("doubtful_segments"),
@@ -77,17 +72,16 @@ class PartitionRanking:
             ]
         )
 
-    @cached_property
-    def _holes(self) -> Int64s:
-        found = np.zeros(self.partitions.num_rows, np.int64)
-        for at, rows in self.holes_of.items():
-            found[at] = len(rows)
-        return found
-
     def _offsets_in(self, kinds: set[HoleKind]) -> Int64s:
+        return self._of_holes(
+            lambda rows: sum(row["missing_offsets"] for row in rows if row["hole"] in kinds)
+        )
+
+    def _of_holes(self, number: Callable[[list[dict[str, Any]]], int]) -> Int64s:
+        """Return a number of the holes of each partition."""
         found = np.zeros(self.partitions.num_rows, np.int64)
         for at, rows in self.holes_of.items():
-            found[at] = sum(row["missing_offsets"] for row in rows if row["hole"] in kinds)
+            found[at] = number(rows)
         return found
 
 

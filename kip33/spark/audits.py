@@ -23,7 +23,7 @@ from kip33.options import picked, takes
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import RollReading, TopicRollSettings
 from kip33.spark.spark_engine import SparkEngine
-from kip33.spark.store_settings import given_places, use_session
+from kip33.spark.store_settings import given_places
 from kip33.spark.tasks import judge_in_tasks
 
 _NEEDED: Final = (
@@ -90,13 +90,11 @@ def timestamp_profile(
     arrays of (`up_to_ms`, `batches`). Raises LocationError for a missing directory or one without
     segments, CatalogError for a damaged catalog, ValueError for a wrong argument.
     """
-    source, _ = given_places(spark, source, (), options["storage_options"], options["filesystem"])
-    use_session(spark)
-    on_progress = options["on_progress"]
-    engine = SparkEngine(lambda: spark, options["parallelism"], on_progress)
+    source, _ = given_places(spark, source, (), options)
+    engine = SparkEngine.of(spark, options)
     request = picked(TimestampRequest, options, source=source)
-    now = milliseconds_of(now_ms)
-    found = profile_timestamps(request, policies, now, lambda: engine, warn_caller, on_progress)
+    how = (milliseconds_of(now_ms), lambda: engine, warn_caller, options["on_progress"])
+    found = profile_timestamps(request, policies, *how)
     return spark.createDataFrame(
         [tuple(map(_plain, row.values())) for row in found.rows], from_arrow_schema(TIMESTAMPS)
     )

@@ -19,7 +19,7 @@ from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify
 from kip33.options import picked, takes
 from kip33.spark.spark_engine import SparkEngine
-from kip33.spark.store_settings import given_places, use_session
+from kip33.spark.store_settings import given_places
 from kip33.spark.tasks import run_in_arrow
 
 
@@ -61,15 +61,12 @@ def build_index(
     LockedError or ValueError before anything is written, PublishError if the disk is full. If no
     log can be read, Kip33Error is raised and nothing is committed.
     """
-    access = (options["storage_options"], options["filesystem"])
     targets = (index_dir, options["catalog"])
-    source, (index_dir, catalog) = given_places(spark, source, targets, *access, writes=True)
-    use_session(spark)
-    others = {"source": source, "index_dir": index_dir, "catalog": catalog}
-    request = picked(BuildRequest, options, **others)
-    on_progress = options["on_progress"]
-    plan = plan_build(request, now_ms=milliseconds_of(now_ms), on_progress=on_progress)
-    return execute_build(plan, SparkEngine(lambda: spark, options["parallelism"], on_progress))
+    source, (index_dir, catalog) = given_places(spark, source, targets, options, writes=True)
+    request = picked(BuildRequest, options, source=source, index_dir=index_dir, catalog=catalog)
+    now, on_progress = milliseconds_of(now_ms), options["on_progress"]
+    plan = plan_build(request, now_ms=now, on_progress=on_progress)
+    return execute_build(plan, SparkEngine.of(spark, options))
 
 
 @takes(SparkVerifyOptions)
@@ -95,14 +92,10 @@ def verify_index(
     LocationError for a missing directory or one without segments, PolicyError for a wrong
     `kafka_configs`, ValueError for a wrong argument.
     """
-    access = (options["storage_options"], options["filesystem"])
-    source, (index_dir,) = given_places(spark, source, (index_dir,), *access)
-    use_session(spark)
+    source, (index_dir,) = given_places(spark, source, (index_dir,), options)
     request = picked(VerifyRequest, options, source=source, index_dir=index_dir)
-    on_progress = options["on_progress"]
-    plan = plan_request(request, on_progress=on_progress)
-    engine = SparkEngine(lambda: spark, options["parallelism"], on_progress)
-    verdicts = execute_verify(plan, engine)
+    plan = plan_request(request, on_progress=options["on_progress"])
+    verdicts = execute_verify(plan, SparkEngine.of(spark, options))
     parts = [ipc_bytes(pa.Table.from_batches([batch])) for batch in verdict_batches(verdicts)]
     return run_in_arrow(spark, parts, _rows_of, from_arrow_schema(SEGMENT_VERDICTS))
 
@@ -128,12 +121,10 @@ def verify_quick(
     `found_bytes`, `found_crc32c`: bigint. Raises ValueError without `index_dir` and `catalog`,
     CatalogError for a catalog that is missing, damaged or of another source.
     """
-    access = (options["storage_options"], options["filesystem"])
     others = (index_dir, options["catalog"])
-    source, (index_dir, catalog) = given_places(spark, source, others, *access)
-    use_session(spark)
+    source, (index_dir, catalog) = given_places(spark, source, others, options)
     request = picked(QuickRequest, options, source=source, index_dir=index_dir, catalog=catalog)
-    engine = SparkEngine(lambda: spark, options["parallelism"], options["on_progress"])
+    engine = SparkEngine.of(spark, options)
     found = quick_verification.verify_quick(request, engine, warn_caller).table()
     return run_in_arrow(spark, [ipc_bytes(found)], _rows_of, from_arrow_schema(CHECKED_FILES))
 

@@ -14,7 +14,7 @@ from kip33.records.partitions import places_of
 from kip33.records.reading import ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
 from kip33.spark.spark_engine import SparkEngine
-from kip33.spark.store_settings import given_places, use_session
+from kip33.spark.store_settings import given_places
 
 
 class SparkWriteOptions(ReadOptions, SparkRun, total=False):
@@ -50,10 +50,8 @@ def write_records(
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
     """
     first, *more = [*places_of(source), os.fspath(to)]
-    access = (options["storage_options"], options["filesystem"])
-    name, others = given_places(spark, first, more, *access, writes=True)
-    use_session(spark)
+    name, others = given_places(spark, first, more, options, writes=True)
     *places, target = [name, *filter(None, others)]
     request = WriteRequest.of(places, target, **picked(ReadOptions, options))
-    engine = SparkEngine(lambda: spark, options["parallelism"], options["on_progress"])
+    engine = SparkEngine.of(spark, options)
     return write_new_records(request, engine, now_ms=milliseconds_of(now_ms), warn=warn_caller)

@@ -279,38 +279,32 @@ def answer_on_spark(
 ) -> RetentionAnswer:
     """Return Spark's answer; `has_rows`: with its segments. Its tables are written to `output`."""
     with _named(spark, question):
-        return _answer(spark, question, output, has_rows=has_rows)
+        request, place = question.request, (question.catalog, question.snapshot)
+        sums = sums_of_snapshot(spark, *place, question.without_index_files().request)
+        freed = sums.freed if request.moments_ms else None
+        answer = RetentionAnswer(question, sums.partitions, freed, sums.holes, cores(spark))
+        if not (has_rows or output or request.broker_view):
+            return answer
+        columns = SEGMENTS.names if output or has_rows else SUMMED
+        judged = judged_rows(spark, *place, request, columns)
+        if request.broker_view:
+            judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
+            partitions = collect_table(summarize_in_place(judged, now_ms=request.now_ms))
+            answer = replace(answer, partitions=partitions)
+        if output:
+            written(spark, output, "segments", judged)
+            write_sums(answer.partitions, freed, output)
+        return replace(
+            answer,
+            columns=judged.columns,
+            segments=lambda: _rows(spark, judged, question),
+            broker_differences=lambda: _broker_differences(spark, judged, question),
+        )
 
 
 def _named(spark: SparkSession, question: RetentionQuestion) -> AbstractContextManager[None]:
     segments = counted(question.snapshot.rows, "segment")
     return named(spark, f"kip33 retention: {segments} of {question.snapshot.source}")
-
-
-def _answer(
-    spark: SparkSession, question: RetentionQuestion, output: Location | None, *, has_rows: bool
-) -> RetentionAnswer:
-    request, place = question.request, (question.catalog, question.snapshot)
-    sums = sums_of_snapshot(spark, *place, question.without_index_files().request)
-    freed = sums.freed if request.moments_ms else None
-    answer = RetentionAnswer(question, sums.partitions, freed, sums.holes, cores(spark))
-    if not (has_rows or output or request.broker_view):
-        return answer
-    columns = SEGMENTS.names if output or has_rows else SUMMED
-    judged = judged_rows(spark, *place, request, columns)
-    if request.broker_view:
-        judged = judged.persist(StorageLevel.DISK_ONLY)  # index files are read once
-        partitions = collect_table(summarize_in_place(judged, now_ms=request.now_ms))
-        answer = replace(answer, partitions=partitions)
-    if output:
-        written(spark, output, "segments", judged)
-        write_sums(answer.partitions, freed, output)
-    return replace(
-        answer,
-        columns=judged.columns,
-        segments=lambda: _rows(spark, judged, question),
-        broker_differences=lambda: _broker_differences(spark, judged, question),
-    )
 
 
 def _broker_differences(

@@ -11,10 +11,10 @@ from typing import Any, Final, Unpack
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
-    LongType,
     StringType,
     StructField,
     StructType,
@@ -29,21 +29,13 @@ from kip33.options import takes
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import QUESTIONS_AT_ONCE
 from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
-from kip33.search.time_search import OffsetsForTimesOptions, search_options
+from kip33.search.time_search import ANSWERS, OffsetsForTimesOptions, search_options
 from kip33.spark.jobs import cores
 from kip33.spark.tasks import arrow_schema, map_by_partition, run_on_rows
 
 TASKS_PER_CORE: Final = 3
 KEYS: Final = ("log_dir", "topic", "partition", "target_ms")
-_ANSWERED: Final = (
-    ("offset", LongType()),
-    ("timestamp", LongType()),
-    ("result", StringType()),
-    ("exactness", StringType()),
-    ("bytes_read", LongType()),
-    ("note", StringType()),
-    ("passed_over", BooleanType()),
-)
+_ANSWERED: Final = [field for field in ANSWERS if field.name not in KEYS]
 
 
 @takes(OffsetsForTimesOptions)
@@ -105,7 +97,7 @@ def offsets_for_times(
     )
     tasks = TASKS_PER_CORE * cores(catalog.sparkSession)
     work = by_request.join(by_partition, list(keys), "left").repartition(tasks)
-    answered = [StructField(name, kind) for name, kind in _ANSWERED]
+    answered = [StructField(one.name, from_arrow_type(one.type)) for one in _ANSWERED]
     schema = StructType([*requests.schema.fields, *answered])
     run = partial(_answer_all, how, log_start_offsets or {})
     return run_on_rows(work, run, schema)

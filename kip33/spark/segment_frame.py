@@ -21,7 +21,7 @@ from kip33.records.partitions import places_of, source_at
 from kip33.records.reading import Reading, ReadOptions
 from kip33.spark.jobs import cores, cores_to_come
 from kip33.spark.segment_tasks import rows_of, spark_schema, tasks_of
-from kip33.spark.store_settings import SessionStores, given_places, use_session
+from kip33.spark.store_settings import SessionStores, given_places
 from kip33.spark.tasks import run_in_arrow
 from kip33.stores.filesystem_option import StorageOptions, use_storage_options
 
@@ -128,9 +128,7 @@ def read_segments(
         )
     reading = Reading.of(**picked(ReadOptions, options))
     first, *more = places_of(source)
-    access = (options["storage_options"], options["filesystem"])
-    name, others = given_places(spark, first, more, *access)
-    use_session(spark)
+    name, others = given_places(spark, first, more, options)
     most = max(cores(spark), cores_to_come(spark))
     places = [name, *filter(None, others)]
     tasks = tasks_of(reading, reading.partitions(source_at(places)), most)

@@ -1,7 +1,7 @@
 """The engine on Spark; pyspark is imported, and a session started, when there is work."""
 
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from kip33.archive.bins import (
     rows_of_bins,
     weights,
 )
+from kip33.archive.common_options import EngineRun
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class SparkEngine:
         self._session: Final = session
         self._parallelism, self.on_progress = parallelism, on_progress
         self.workers = 0
+
+    @classmethod
+    def of(cls, spark: "Session", options: EngineRun) -> Self:
+        """Return the engine of a function's options, in its session."""
+        return cls(lambda: spark, options["parallelism"], options["on_progress"])
 
     def prepare(self, files: pa.Table) -> None:
         """Start the session if there are files; SparkStartError or JavaMissingError if it fails."""

@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 
 from kip33.options import Path
 from kip33.stores.filesystem_option import (
-    Filesystem,
-    StorageOptions,
     places_on,
     require_for_tasks,
     require_writable_store,
@@ -188,20 +186,21 @@ def given_places(
     spark: SparkSession,
     source: str,
     targets: Sequence[Path | None],
-    storage_options: StorageOptions | None,
-    filesystem: Filesystem | None,
+    options: Any,
     *,
     writes: bool = False,
 ) -> tuple[str, list[str | None]]:
     """Return a source and other places in the form that a job takes, None for missing ones.
 
-    `storage_options` and `filesystem` apply from now on; with a filesystem, names become URIs.
-    Raises ValueError for a filesystem that tasks cannot use, and with `writes` for one that cannot
-    replace a file where the job writes.
+    The session's settings of stores, and those of a function's options (`storage_options`,
+    `filesystem`), apply from now on; with a filesystem, names become URIs. Raises ValueError for a
+    filesystem that tasks cannot use, and with `writes` for one that cannot replace a file where the
+    job writes.
     """
     named = [source, *(target for target in targets if target)]
-    places = places_on(named, storage_options, filesystem)
-    if filesystem is None:
+    places = places_on(named, options["storage_options"], options["filesystem"])
+    use_session(spark)
+    if options["filesystem"] is None:
         return source, [os.fspath(target) if target else None for target in targets]
     if is_connect(spark):
         raise ValueError(
