@@ -50,6 +50,29 @@ _COMPARED: Final = [
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
 
+class ListingScope(NamedTuple):
+    """Which segments a build listed, and when."""
+
+    base: Snapshot | None  # the newest snapshot when it began
+    topics: Sequence[str]  # globs
+    unlistable: tuple[str, ...]  # URIs of directories, with a slash at the end
+    now_ms: int  # when its listing began
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether there may be segments that it did not list."""
+        return bool(self.topics or self.unlistable)
+
+    def at(self, rows: pa.Table) -> Mask:
+        """Return which segments it listed, of rows with the columns `topic` and `log_uri`."""
+        topics = pc.unique(rows["topic"]).to_pylist()
+        unwanted = [topic for topic in topics if not matches(topic, self.topics)]
+        unseen: Mask = pc.is_in(rows["topic"], pa.array(unwanted, pa.string())).to_numpy()
+        for directory in self.unlistable:
+            unseen = unseen | pc.starts_with(rows["log_uri"], directory).to_numpy()
+        return ~unseen
+
+
 class CarryOver(NamedTuple):
     """Which rows of `snapshot` are copied, in the order of `snapshot`."""
 
@@ -69,16 +92,14 @@ def plan_carry_over(
     known: ReusableRows,
     match: ListingMatch,
     files: pa.Table,
+    scope: ListingScope,
     *,
     suspect: Mask,
-    topics: Sequence[str],
-    unlistable: tuple[str, ...],
 ) -> CarryOver:
     """Decide for each row of `snapshot` whether it is reused, carried or dropped.
 
     `match` and `files`, a LISTING, are in the listing's order, `suspect` is in the snapshot's: rows
-    whose index file may differ from what they say. `topics` are the globs of this build,
-    `unlistable` the URIs, with a slash at the end, of directories that could not be listed.
+    whose index file may differ from what they say.
     """
     listed_at = np.full(known.rows, LEAVE, np.int64)
     reused = match.at[match.reusable]
@@ -87,7 +108,7 @@ def plan_carry_over(
     taken[reused] = True
     listed = np.zeros(known.rows, bool)
     listed[match.at[match.at >= 0]] = True
-    unseen = is_unwanted(known.topic, topics) | is_below(known.log_uri, unlistable)
+    unseen = ~scope.at(pa.table({"topic": known.topic, "log_uri": known.log_uri}))
     carried = known.is_segment & ~listed & unseen
     dropped = known.is_segment & ~listed & ~carried
     too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
@@ -103,21 +124,6 @@ def plan_carry_over(
         carried=int(carried.sum()),
         dropped=int(dropped.sum()),
     )
-
-
-def is_unwanted(topic: Column, topics: Sequence[str]) -> Mask:
-    """Return which rows are of a topic that a build with these globs skips."""
-    unwanted = [name for name in pc.unique(topic).to_pylist() if not matches(name, topics)]
-    mask: Mask = pc.is_in(topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
-    return mask
-
-
-def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
-    """Return which logs are below one of some directories, URIs with a slash at the end."""
-    mask = np.zeros(len(log_uri), bool)
-    for directory in directories:
-        mask |= pc.starts_with(log_uri, directory).to_numpy()
-    return mask
 
 
 def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPart]:
@@ -162,28 +168,6 @@ def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
 
 _Pieces = Callable[[list[str] | None], Iterator[pa.Table]]
 """Reads rows of a build or a snapshot piece by piece, with all columns or some."""
-
-
-class ListingScope(NamedTuple):
-    """Which segments a build listed, and when."""
-
-    base: Snapshot | None  # the newest snapshot when it began
-    topics: Sequence[str]
-    unlistable: tuple[str, ...]  # URIs with a slash at the end
-    now_ms: int  # when its listing began
-
-    @property
-    def is_partial(self) -> bool:
-        """Return whether there may be segments that it did not list."""
-        return bool(self.topics or self.unlistable)
-
-    def at(self, rows: pa.Table) -> Mask:
-        """Return which segments it listed."""
-        unseen = is_unwanted(rows["topic"], self.topics) | is_below(
-            rows["log_uri"], self.unlistable
-        )
-        seen: Mask = ~unseen
-        return seen
 
 
 class _Merged(NamedTuple):

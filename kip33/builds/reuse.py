@@ -14,7 +14,7 @@ Rows of before schema 4 have no leader epochs. Batches of magic 2 have some, so 
 again, once. `--read tail` reads it only if the index is its own: otherwise its row would say less.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,19 +145,16 @@ class ReusableRows(NamedTuple):
 
 
 def match_listing(
+    build: BuildSpec,
     known: ReusableRows,
     files: pa.Table,
     at: Int64s,
     *,
-    listed_ms: int,
-    known_listed_ms: int,
-    kinds: Set[IndexKind],
-    untimestamped: str = Untimestamped.NONE,
+    listed_ms: Sequence[int],
 ) -> ListingMatch:
     """Return which rows can be reused for `files`, a LISTING whose rows are numbered `at`.
 
-    `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did; `kinds` are
-    those that the build writes, `untimestamped` is its rule for logs without timestamps.
+    `listed_ms` is when the listing that gave the snapshot began, and when this one did.
     """
     is_known = at >= 0
     if not known.rows:
@@ -167,13 +164,12 @@ def match_listing(
         known.last_modified_ms[at] == last_modified_ms
     )
     index_is_there = _indexes_are_there(known, at, files)
-    fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
-        last_modified_ms, known_listed_ms
-    )
+    each = [may_change_unseen(last_modified_ms, began_ms) for began_ms in listed_ms]
+    fresh = np.logical_or.reduce(each)
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     time_index_ours = is_known & known.ours[at]
     not_other = {}  # the file is not another program's, if the `.timeindex` is ours
-    for kind in kinds - {IndexKind.TIME}:
+    for kind in build.kinds - {IndexKind.TIME}:
         is_named = known.index_files(kind, at)[0] != NULL_NUMBER
         is_missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
         not_other[kind] = is_named | is_missing | known.is_stale[at]
@@ -183,7 +179,7 @@ def match_listing(
     both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
     ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
     ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
-    expected = _file_time_offsets(untimestamped, files)
+    expected = _file_time_offsets(build.settings.untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
     reusable = holds & same & index_is_there & ~fresh & ~has_moved
     return ListingMatch(at, reusable, ours, time_index_ours)
