@@ -101,7 +101,8 @@ def rows_of(
     found["kip33_version"] = pa.repeat(kip33.__version__, count)
     found |= _of_logs(listed, figures)
     found |= columns | file_columns(published)
-    found["index_uri"] = _where(_valid(found["index_file"]), columns["index_uri"])
+    has_index = np.asarray(pc.is_valid(found["index_file"]))
+    found["index_uri"] = _where(has_index, columns["index_uri"])
     if not build.kinds:
         is_read = _have(figures.statuses, *_READ)
         found["index_file"] = pc.if_else(
@@ -193,10 +194,6 @@ def lists_of(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> 
 
 def _have(statuses: Sequence[SegmentStatus], *some: SegmentStatus) -> npt.NDArray[np.bool_]:
     return np.array([status in some for status in statuses], bool)
-
-
-def _valid(column: Column) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.is_valid(column))
 
 
 def _where(mask: npt.NDArray[np.bool_], column: Column) -> Column:
