@@ -19,7 +19,7 @@ build's rows are lost:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.difference import differs
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
 from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
@@ -230,22 +231,10 @@ def _table(pieces: Iterator[pa.Table]) -> pa.Table:
 
 def _changed_since(rows: pa.Table, base: pa.Table) -> Mask:
     """Return which rows differ from the base: another build has listed them since."""
-    at = pc.index_in(rows["log_uri"], value_set=base["log_uri"])
-    before = base.take(at.fill_null(0) if base.num_rows else pa.array([], pa.int64()))
-    changed = pc.is_null(at).to_numpy()
-    if base.num_rows:
-        for name in _COMPARED:
-            same = _same(rows[name], before[name])
-            changed = changed | ~same
-    mask: Mask = changed
-    return mask
-
-
-def _same(left: Any, right: Any) -> Mask:
-    equal = pc.equal(left, right).fill_null(False)
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    mask: Mask = pc.or_(equal, both_null).to_numpy()
-    return mask
+    before = base.take(pc.index_in(rows["log_uri"], value_set=base["log_uri"]))
+    is_other = [differs(before, rows, name) for name in ("log_uri", *_COMPARED)]
+    changed: Mask = np.logical_or.reduce(is_other)
+    return changed
 
 
 def _chosen(pieces: Iterator[pa.Table], chosen: Mask) -> Iterator[tuple[pa.Table, Int64s]]:
