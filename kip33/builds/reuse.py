@@ -27,7 +27,6 @@ from kip33.builds.build_options import BuildSpec
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import (
     BUILD_SETTINGS,
-    SEGMENTS,
     have_note,
     lacks_epochs,
 )
@@ -309,14 +308,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
 
 def _are_as_built(table: pa.Table, build: BuildSpec) -> Any:
     """Return which rows have the settings that this build has for their topics."""
-    topics = pa.array([topic for topic, _ in build.by_topic], pa.string())
-    at = pc.index_in(table["topic"], value_set=topics).fill_null(len(topics)).combine_chunks()
-    settings = [build.of_topic(topic).settings_of_row for topic, _ in build.by_topic]
-    settings.append(build.settings_of_row)
     same: Any = True
-    for name in BUILD_SETTINGS:
-        values = pa.array([one[name] for one in settings], SEGMENTS.field(name).type)
-        same = pc.and_(same, pc.equal(table[name], values.take(at)).fill_null(False))
+    for name, values in build.settings_of_topics(table["topic"]).items():
+        same = pc.and_(same, pc.equal(table[name], values).fill_null(False))
     return same
 
 

@@ -97,7 +97,7 @@ def rows_of(
     """
     count = listed.num_rows
     found: dict[str, Any] = {name: listed[name] for name in _LISTED}
-    found |= _settings(build, listed)
+    found |= build.settings_of_topics(listed["topic"])
     found["kip33_version"] = pa.repeat(kip33.__version__, count)
     found |= _of_logs(listed, figures)
     found |= columns | file_columns(published)
@@ -113,14 +113,6 @@ def rows_of(
         for field in SEGMENTS
     )
     return pa.table([*arrays], schema=SEGMENTS)
-
-
-def _settings(build: BuildSpec, listed: pa.Table) -> dict[str, Any]:
-    if not build.by_topic:
-        same = build.settings_of_row.items()
-        return {name: pa.repeat(pa.scalar(value), listed.num_rows) for name, value in same}
-    each = [build.of_topic(topic).settings_of_row for topic in listed["topic"].to_pylist()]
-    return {name: pa.array([one[name] for one in each]) for name in build.settings_of_row}
 
 
 def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
