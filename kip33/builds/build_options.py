@@ -6,6 +6,7 @@ A topic may have its own index settings, from the saved output of Kafka's tools:
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypedDict
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive import common_options as common
@@ -13,6 +14,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import Column, index_uris
 from kip33.archive.segment_paths import index_path
 from kip33.catalog.catalog import CATALOG_FOLDER, Snapshot
+from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
 from kip33.drafts.designs import DESIGNS, DesignName, design_of
 from kip33.errors import CatalogError, LocationError, PolicyError
 from kip33.formats.index_kinds import IndexKind
@@ -257,6 +259,16 @@ class BuildSpec(NamedTuple):
     def settings_of_row(self) -> dict[str, Any]:
         """Return the settings with which a row is built, by its columns."""
         return _settings_of_row(self.settings, self.kinds)
+
+    def settings_of_topics(self, topics: Column) -> dict[str, Column]:
+        """Return the settings with which rows of these topics are built, by their columns."""
+        present = pc.unique(topics)
+        each = [self.of_topic(topic).settings_of_row for topic in present.to_pylist()]
+        at = pc.index_in(topics, value_set=present)
+        return {
+            name: pa.array([one[name] for one in each], SEGMENTS.field(name).type).take(at)
+            for name in BUILD_SETTINGS
+        }
 
     @property
     def time_index(self) -> str:

@@ -19,7 +19,7 @@ build's rows are lost:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.difference import differs
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
 from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
@@ -50,6 +51,29 @@ _COMPARED: Final = [
 _KEYS: Final = ["log_uri", "topic", "base_offset", *_COMPARED]
 
 
+class ListingScope(NamedTuple):
+    """Which segments a build listed, and when."""
+
+    base: Snapshot | None  # the newest snapshot when it began
+    topics: Sequence[str]  # globs
+    unlistable: tuple[str, ...]  # URIs of directories, with a slash at the end
+    now_ms: int  # when its listing began
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether there may be segments that it did not list."""
+        return bool(self.topics or self.unlistable)
+
+    def at(self, rows: pa.Table) -> Mask:
+        """Return which segments it listed, of rows with the columns `topic` and `log_uri`."""
+        topics = pc.unique(rows["topic"]).to_pylist()
+        unwanted = [topic for topic in topics if not matches(topic, self.topics)]
+        unseen: Mask = pc.is_in(rows["topic"], pa.array(unwanted, pa.string())).to_numpy()
+        for directory in self.unlistable:
+            unseen = unseen | pc.starts_with(rows["log_uri"], directory).to_numpy()
+        return ~unseen
+
+
 class CarryOver(NamedTuple):
     """Which rows of `snapshot` are copied, in the order of `snapshot`."""
 
@@ -69,16 +93,14 @@ def plan_carry_over(
     known: ReusableRows,
     match: ListingMatch,
     files: pa.Table,
+    scope: ListingScope,
     *,
     suspect: Mask,
-    topics: Sequence[str],
-    unlistable: tuple[str, ...],
 ) -> CarryOver:
     """Decide for each row of `snapshot` whether it is reused, carried or dropped.
 
     `match` and `files`, a LISTING, are in the listing's order, `suspect` is in the snapshot's: rows
-    whose index file may differ from what they say. `topics` are the globs of this build,
-    `unlistable` the URIs, with a slash at the end, of directories that could not be listed.
+    whose index file may differ from what they say.
     """
     listed_at = np.full(known.rows, LEAVE, np.int64)
     reused = match.at[match.reusable]
@@ -87,7 +109,7 @@ def plan_carry_over(
     taken[reused] = True
     listed = np.zeros(known.rows, bool)
     listed[match.at[match.at >= 0]] = True
-    unseen = is_unwanted(known.topic, topics) | is_below(known.log_uri, unlistable)
+    unseen = ~scope.at(pa.table({"topic": known.topic, "log_uri": known.log_uri}))
     carried = known.is_segment & ~listed & unseen
     dropped = known.is_segment & ~listed & ~carried
     too_soon = may_change_unseen(known.last_modified_ms, snapshot.created_ms)
@@ -103,21 +125,6 @@ def plan_carry_over(
         carried=int(carried.sum()),
         dropped=int(dropped.sum()),
     )
-
-
-def is_unwanted(topic: Column, topics: Sequence[str]) -> Mask:
-    """Return which rows are of a topic that a build with these globs skips."""
-    unwanted = [name for name in pc.unique(topic).to_pylist() if not matches(name, topics)]
-    mask: Mask = pc.is_in(topic, value_set=pa.array(unwanted, pa.string())).to_numpy()
-    return mask
-
-
-def is_below(log_uri: Column, directories: tuple[str, ...]) -> Mask:
-    """Return which logs are below one of some directories, URIs with a slash at the end."""
-    mask = np.zeros(len(log_uri), bool)
-    for directory in directories:
-        mask |= pc.starts_with(log_uri, directory).to_numpy()
-    return mask
 
 
 def carry_over_rows(draft: Draft, carry_over: CarryOver) -> Iterator[SnapshotPart]:
@@ -162,28 +169,6 @@ def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
 
 _Pieces = Callable[[list[str] | None], Iterator[pa.Table]]
 """Reads rows of a build or a snapshot piece by piece, with all columns or some."""
-
-
-class ListingScope(NamedTuple):
-    """Which segments a build listed, and when."""
-
-    base: Snapshot | None  # the newest snapshot when it began
-    topics: Sequence[str]
-    unlistable: tuple[str, ...]  # URIs with a slash at the end
-    now_ms: int  # when its listing began
-
-    @property
-    def is_partial(self) -> bool:
-        """Return whether there may be segments that it did not list."""
-        return bool(self.topics or self.unlistable)
-
-    def at(self, rows: pa.Table) -> Mask:
-        """Return which segments it listed."""
-        unseen = is_unwanted(rows["topic"], self.topics) | is_below(
-            rows["log_uri"], self.unlistable
-        )
-        seen: Mask = ~unseen
-        return seen
 
 
 class _Merged(NamedTuple):
@@ -246,22 +231,10 @@ def _table(pieces: Iterator[pa.Table]) -> pa.Table:
 
 def _changed_since(rows: pa.Table, base: pa.Table) -> Mask:
     """Return which rows differ from the base: another build has listed them since."""
-    at = pc.index_in(rows["log_uri"], value_set=base["log_uri"])
-    before = base.take(at.fill_null(0) if base.num_rows else pa.array([], pa.int64()))
-    changed = pc.is_null(at).to_numpy()
-    if base.num_rows:
-        for name in _COMPARED:
-            same = _same(rows[name], before[name])
-            changed = changed | ~same
-    mask: Mask = changed
-    return mask
-
-
-def _same(left: Any, right: Any) -> Mask:
-    equal = pc.equal(left, right).fill_null(False)
-    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    mask: Mask = pc.or_(equal, both_null).to_numpy()
-    return mask
+    before = base.take(pc.index_in(rows["log_uri"], value_set=base["log_uri"]))
+    is_other = [differs(before, rows, name) for name in ("log_uri", *_COMPARED)]
+    changed: Mask = np.logical_or.reduce(is_other)
+    return changed
 
 
 def _chosen(pieces: Iterator[pa.Table], chosen: Mask) -> Iterator[tuple[pa.Table, Int64s]]:

@@ -149,10 +149,10 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
     Raises NoReadableLogError, and commits nothing, if no log could be read.
     """
     plan, draft, copied_parts = started
-    if not copied_parts:
-        _require_a_readable_log(results)
     parts = (*copied_parts, *(result.part for result in results))
-    pending = [result.pending for result in results if result.pending]
+    pending = [result.pending for result in results if result.pending]  # of logs that were read
+    if not copied_parts and not pending:
+        _require_a_readable_log(draft, parts)
     finished, of_transactions = finish_transactions(plan.build, draft, parts, pending)
     parts = parts_in_order(draft, (*parts, *finished))
     snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
@@ -176,16 +176,22 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
     )
 
 
-def _require_a_readable_log(results: Sequence[TaskResult]) -> None:
+def _require_a_readable_log(draft: Draft, parts: Sequence[SnapshotPart]) -> None:
     """Raise NoReadableLogError if there are logs and none of them could be read."""
-    parts = (part for result in results for part in (result.part, result.pending) if part)
-    rows = sum(part.rows for part in parts)
-    unreadable = sum(result.unreadable for result in results)
-    if unreadable and unreadable == rows:
-        uri, why = min(one for result in results if (one := result.first_unreadable))
+    unreadable = []
+    try:
+        for piece in draft.catalog.read_parts(draft.staging, parts, ["status", "log_uri", "error"]):
+            if pc.any(pc.not_equal(piece["status"], SegmentStatus.UNREADABLE.value)).as_py():
+                return  # as a rule the first piece has such a log
+            unreadable.append(piece)
+    except CatalogError:
+        return  # the commit says what is wrong with a part
+    first = min(filter(None, map(_first_unreadable, unreadable)), default=None)
+    if first:
+        rows = sum(piece.num_rows for piece in unreadable)
+        text = unreadable_logs_text(rows, ": ".join(first), of=rows)
         raise NoReadableLogError(
-            f"{unreadable_logs_text(unreadable, f'{uri}: {why}', of=rows)}; nothing is committed: "
-            "make SOURCE readable, and run the command again"
+            f"{text}; nothing is committed: make SOURCE readable, and run the command again"
         )
 
 

@@ -135,15 +135,8 @@ def known_segments(
             orphans=OrphanPlan.empty(),
             warnings=warnings,
         )
-    match = match_listing(
-        known,
-        files,
-        listed.at,
-        listed_ms=scope.now_ms,
-        known_listed_ms=newest.created_ms,
-        kinds=build.kinds,
-        untimestamped=build.settings.untimestamped,
-    )
+    listed_ms = (newest.created_ms, scope.now_ms)
+    match = match_listing(build, known, files, listed.at, listed_ms=listed_ms)
     earlier, unreadable_list = read_orphans(catalog, newest)
     matched = match_orphans(earlier, files, listed.wanted)
     ours = {kind: ours[kind] | match.ours[kind] for kind in IndexKind}
@@ -159,13 +152,7 @@ def known_segments(
         reusable = times.reusable
     suspect = is_in(build.index_uris(known.log_uri), past.suspect)
     carry_over = plan_carry_over(
-        newest,
-        known,
-        match._replace(reusable=reusable),
-        files,
-        suspect=suspect,
-        topics=scope.topics,
-        unlistable=scope.unlistable,
+        newest, known, match._replace(reusable=reusable), files, scope, suspect=suspect
     )
     is_still_orphaned = still_orphaned(matched, ours, build.kinds)
     orphaned = find_orphans(
@@ -192,7 +179,7 @@ def _reusable(
     """Return which rows of the snapshot are right for their listed segments."""
     reusable: Mask = match.reusable & ~is_in(listed.wanted, past.suspect)
     reusable &= ~_has_moved(known, listed.at, listed.files)
-    return reusable & ~_depend_on_changes(build, listed.files, listed.uris, known, match, reusable)
+    return reusable & ~_depend_on_changes(build, listed, known, match, reusable)
 
 
 def known_topic_ids(
@@ -231,17 +218,13 @@ def _has_moved(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
 
 def _depend_on_changes(
     build: BuildSpec,
-    files: pa.Table,
-    uris: Column,
+    listed: ListedSegments,
     known: ReusableRows,
     match: ListingMatch,
     reusable: Mask,
 ) -> Mask:
-    """Return which of the reusable rows must be read again because an earlier segment is read.
-
-    `files` is a LISTING whose logs are at `uris`, `match` theirs, `reusable` which rows would
-    be reused.
-    """
+    """Return which of the `reusable` rows must be read again: an earlier segment is read."""
+    files = listed.files
     if not known.rows or IndexKind.OFFSET not in build.kinds:
         return np.zeros(files.num_rows, bool)
     depends = reusable & known.has_transactions[match.at]
@@ -252,7 +235,7 @@ def _depend_on_changes(
     last_unread = np.maximum.accumulate(np.where(was_unread, numbers, -1))
     # What is behind two such logs depends on the later one.
     tried = np.unique(last_unread[depends & (last_unread >= first)])
-    logs = uris.take(pa.array(tried)).to_pylist()
+    logs = listed.uris.take(pa.array(tried)).to_pylist()
     can_be_opened = np.fromiter(map_in_order(build.source, logs, _can_be_opened), bool)
     still_unread = tried[~can_be_opened]
     sources = np.where(changed, numbers, -1)

@@ -14,7 +14,7 @@ Rows of before schema 4 have no leader epochs. Batches of magic 2 have some, so 
 again, once. `--read tail` reads it only if the index is its own: otherwise its row would say less.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,7 +27,6 @@ from kip33.builds.build_options import BuildSpec
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import (
     BUILD_SETTINGS,
-    SEGMENTS,
     have_note,
     lacks_epochs,
 )
@@ -145,19 +144,16 @@ class ReusableRows(NamedTuple):
 
 
 def match_listing(
+    build: BuildSpec,
     known: ReusableRows,
     files: pa.Table,
     at: Int64s,
     *,
-    listed_ms: int,
-    known_listed_ms: int,
-    kinds: Set[IndexKind],
-    untimestamped: str = Untimestamped.NONE,
+    listed_ms: Sequence[int],
 ) -> ListingMatch:
     """Return which rows can be reused for `files`, a LISTING whose rows are numbered `at`.
 
-    `listed_ms` is when that listing began, `known_listed_ms` when the snapshot's did; `kinds` are
-    those that the build writes, `untimestamped` is its rule for logs without timestamps.
+    `listed_ms` is when the listing that gave the snapshot began, and when this one did.
     """
     is_known = at >= 0
     if not known.rows:
@@ -167,13 +163,12 @@ def match_listing(
         known.last_modified_ms[at] == last_modified_ms
     )
     index_is_there = _indexes_are_there(known, at, files)
-    fresh = may_change_unseen(last_modified_ms, listed_ms) | may_change_unseen(
-        last_modified_ms, known_listed_ms
-    )
+    each = [may_change_unseen(last_modified_ms, began_ms) for began_ms in listed_ms]
+    fresh = np.logical_or.reduce(each)
     holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
     time_index_ours = is_known & known.ours[at]
     not_other = {}  # the file is not another program's, if the `.timeindex` is ours
-    for kind in kinds - {IndexKind.TIME}:
+    for kind in build.kinds - {IndexKind.TIME}:
         is_named = known.index_files(kind, at)[0] != NULL_NUMBER
         is_missing = pc.is_null(files[f"target_{kind}_bytes"]).to_numpy()
         not_other[kind] = is_named | is_missing | known.is_stale[at]
@@ -183,7 +178,7 @@ def match_listing(
     both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
     ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
     ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
-    expected = _file_time_offsets(untimestamped, files)
+    expected = _file_time_offsets(build.settings.untimestamped, files)
     has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
     reusable = holds & same & index_is_there & ~fresh & ~has_moved
     return ListingMatch(at, reusable, ours, time_index_ours)
@@ -313,14 +308,9 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
 
 def _are_as_built(table: pa.Table, build: BuildSpec) -> Any:
     """Return which rows have the settings that this build has for their topics."""
-    topics = pa.array([topic for topic, _ in build.by_topic], pa.string())
-    at = pc.index_in(table["topic"], value_set=topics).fill_null(len(topics)).combine_chunks()
-    settings = [build.of_topic(topic).settings_of_row for topic, _ in build.by_topic]
-    settings.append(build.settings_of_row)
     same: Any = True
-    for name in BUILD_SETTINGS:
-        values = pa.array([one[name] for one in settings], SEGMENTS.field(name).type)
-        same = pc.and_(same, pc.equal(table[name], values.take(at)).fill_null(False))
+    for name, values in build.settings_of_topics(table["topic"]).items():
+        same = pc.and_(same, pc.equal(table[name], values).fill_null(False))
     return same
 
 

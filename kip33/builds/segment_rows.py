@@ -97,11 +97,12 @@ def rows_of(
     """
     count = listed.num_rows
     found: dict[str, Any] = {name: listed[name] for name in _LISTED}
-    found |= _settings(build, listed)
+    found |= build.settings_of_topics(listed["topic"])
     found["kip33_version"] = pa.repeat(kip33.__version__, count)
     found |= _of_logs(listed, figures)
     found |= columns | file_columns(published)
-    found["index_uri"] = _where(_valid(found["index_file"]), columns["index_uri"])
+    has_index = np.asarray(pc.is_valid(found["index_file"]))
+    found["index_uri"] = _where(has_index, columns["index_uri"])
     if not build.kinds:
         is_read = _have(figures.statuses, *_READ)
         found["index_file"] = pc.if_else(
@@ -112,14 +113,6 @@ def rows_of(
         for field in SEGMENTS
     )
     return pa.table([*arrays], schema=SEGMENTS)
-
-
-def _settings(build: BuildSpec, listed: pa.Table) -> dict[str, Any]:
-    if not build.by_topic:
-        same = build.settings_of_row.items()
-        return {name: pa.repeat(pa.scalar(value), listed.num_rows) for name, value in same}
-    each = [build.of_topic(topic).settings_of_row for topic in listed["topic"].to_pylist()]
-    return {name: pa.array([one[name] for one in each]) for name in build.settings_of_row}
 
 
 def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
@@ -193,10 +186,6 @@ def lists_of(bits: npt.NDArray[np.int64], names: tuple[Any, ...], kind: Any) -> 
 
 def _have(statuses: Sequence[SegmentStatus], *some: SegmentStatus) -> npt.NDArray[np.bool_]:
     return np.array([status in some for status in statuses], bool)
-
-
-def _valid(column: Column) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.is_valid(column))
 
 
 def _where(mask: npt.NDArray[np.bool_], column: Column) -> Column:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,8 +69,6 @@ class TaskResult(NamedTuple):
     bytes_read: int  # of logs
     files_written: int = 0  # index files
     pending: SnapshotPart | None = None  # rows that wait for their `.txnindex`
-    unreadable: int = 0  # logs
-    first_unreadable: tuple[str, str] | None = None  # the smallest URI, and the reason
 
 
 class KnownSegment(NamedTuple):
@@ -150,8 +148,7 @@ class _BinResult:
     def __init__(self, staging: Location, number: int) -> None:
         self._writer = PartWriter(staging, number)
         self._pending = PartWriter(staging, number, "pending", PENDING)
-        self._bytes_read = self._files_written = self._unreadable = 0
-        self._first_unreadable: tuple[str, str] | None = None
+        self._bytes_read = self._files_written = 0
 
     def add(self, built: BuiltRows) -> None:
         """Add the next segments."""
@@ -167,23 +164,12 @@ class _BinResult:
             self._writer.append_table(rows)
         self._bytes_read += built.bytes_read
         self._files_written += built.files_written
-        self._count_unreadable(rows)
-
-    def _count_unreadable(self, rows: pa.Table) -> None:
-        found = rows.filter(pc.equal(rows["status"], SegmentStatus.UNREADABLE.value))
-        self._unreadable += found.num_rows
-        logs: Any = zip(found["log_uri"].to_pylist(), found["error"].to_pylist(), strict=True)
-        for uri, error in logs:
-            log = (uri, error or "")
-            self._first_unreadable = min(self._first_unreadable or log, log)
 
     def publish(self) -> TaskResult:
         """Write the parts."""
         pending_part = self._pending.publish() if self._pending.rows else None
-        return TaskResult(
-            *(self._writer.publish(), self._bytes_read, self._files_written, pending_part),
-            *(self._unreadable, self._first_unreadable),
-        )
+        part = self._writer.publish()
+        return TaskResult(part, self._bytes_read, self._files_written, pending_part)
 
 
 def _in_order(is_done: npt.NDArray[np.bool_], built: Sequence[BuiltRows]) -> BuiltRows:
@@ -419,7 +405,7 @@ def _lacks_transaction_index(build: BuildSpec, segment: Segment, index: BuiltInd
     return has_aborted and not segment.target_transaction_index_bytes
 
 
-def _of_tail(build: BuildSpec, segment: Segment, log: Location, tail: Tail) -> _Scanned:
+def _of_tail(build: BuildSpec, log: Location, tail: Tail) -> _Scanned:
     """Return a log that was not read: the row's other columns are null."""
     names_next = build.settings.dialect == "kip33"  # such an entry names the offset after a batch
     summary = new_summary()
@@ -464,7 +450,7 @@ def _without_reading(build: BuildSpec, segment: Segment, log: Location) -> _Scan
             offset_index=IndexKind.OFFSET in build.kinds,
         )
         if tail:
-            return _of_tail(build, segment, log, tail)
+            return _of_tail(build, log, tail)
     return None
 
 

@@ -90,10 +90,10 @@ def _changed(old: pa.Table, new: pa.Table) -> pa.Table:
     is_grown, is_shrunk = (
         pc.fill_null(compared(*sizes), False).to_numpy() for compared in (pc.less, pc.greater)
     )
-    has_other_status = _differs(before, after, "status")
-    is_modified = np.logical_or.reduce([_differs(before, after, name) for name in _FIGURES])
+    has_other_status = differs(before, after, "status")
+    is_modified = np.logical_or.reduce([differs(before, after, name) for name in _FIGURES])
     is_modified &= ~has_other_status
-    is_modified |= _differs(before, after, "last_modified_ms")
+    is_modified |= differs(before, after, "last_modified_ms")
     stayed = ~is_added & ~is_gone
     columns = (is_grown, is_shrunk, has_other_status, is_modified & ~is_grown & ~is_shrunk)
     flags = np.stack([is_added, is_gone, *(column & stayed for column in columns)], axis=1)
@@ -115,7 +115,7 @@ def _aligned(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return all segments before and after, one row for each; nulls where one is not there."""
     was_at = pc.index_in(new["log_uri"], value_set=old["log_uri"])
     was = old.select(KEY).take(was_at)
-    is_other = [_differs(was, new, name) for name in KEY]
+    is_other = [differs(was, new, name) for name in KEY]
     was_at = pc.if_else(pa.array(np.logical_or.reduce(is_other)), None, was_at)
     is_gone = np.ones(old.num_rows, bool)
     is_gone[was_at.drop_null().to_numpy()] = False
@@ -124,7 +124,7 @@ def _aligned(old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
     return pa.concat_tables([old.take(was_at), gone]), pa.concat_tables([new, nothing])
 
 
-def _differs(before: pa.Table, after: pa.Table, name: str) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def differs(before: pa.Table, after: pa.Table, name: str) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     """Return the rows where a column differs; null equals null."""
     one, other = before[name], after[name]
     is_other = pc.fill_null(pc.not_equal(one, other), False)

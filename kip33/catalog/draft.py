@@ -78,11 +78,6 @@ class Draft(NamedTuple):
         """Return the folder to which its parts are written."""
         return self.catalog.staging_folder(self.name)
 
-    @property
-    def folder(self) -> Location:
-        """Return the folder to which the commit moves its parts."""
-        return self.catalog.snapshot_folder(self.name)
-
     def claim(self, index_uris: "pa.ChunkedArray[Any] | pa.Array[Any]") -> None:
         """Record which index files this build may write: those that kip33 owns or that are missing.
 

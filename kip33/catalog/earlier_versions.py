@@ -58,7 +58,9 @@ def is_earlier(names: Sequence[str]) -> bool:
 
 def in_this_version(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return rows of an earlier version, which have TEXT_COLUMNS if it did, with these columns."""
-    made = {"notes": _notes_of(rows), "error": _errors_of(rows)} | _settings_of(rows)
+    notes = _converted(rows, "error", _notes, SEGMENTS.field("notes").type)
+    error = _converted(rows, "error", _error, pa.string())
+    made = {"notes": notes, "error": error} | _settings_of(rows)
     found = {}
     for name in columns:
         values = made.get(name, rows[name] if name in rows.column_names else None)
@@ -87,14 +89,6 @@ def _settings(text: str) -> dict[str, Any]:
     if set(record) != set(BUILD_SETTINGS):
         record["bytes_version"] = None
     return {name: record.get(name) for name in BUILD_SETTINGS}
-
-
-def _notes_of(rows: pa.Table) -> Any:
-    return _converted(rows, "error", _notes, SEGMENTS.field("notes").type)
-
-
-def _errors_of(rows: pa.Table) -> Any:
-    return _converted(rows, "error", _error, pa.string())
 
 
 def _notes(text: str) -> list[str] | None:

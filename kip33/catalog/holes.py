@@ -92,12 +92,7 @@ def with_other_replicas(
 
 def hole_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what says that two rows of HOLES are of the same hole: one that grows is another."""
-    return (
-        *(row[name] for name in PARTITION),
-        row["first_offset"],
-        row["last_offset"],
-        row["hole"],
-    )
+    return tuple(row[name] for name in (*PARTITION, "first_offset", "last_offset", "hole"))
 
 
 def new_holes_first(catalog: Catalog, snapshot: Snapshot, before: Snapshot | None) -> list[str]:

@@ -343,27 +343,21 @@ class _CatalogFiles(NamedTuple):
             elif self._is_dead(name) and others:
                 files = tuple(place.child(path) for path in others)
                 yield Removal(RemovalKind.DEAD_BUILD, name, files, None, sum(others.values()))
-        for info in self.commits.values():
-            if info.base_name.endswith(TEMPORARY_SUFFIX) and self._is_past(
-                modified_ms(info), DEAD_AFTER_MS
-            ):  # from a killed commit
-                place = self.catalog.location.child(f"commits/{info.base_name}")
-                yield Removal(
-                    RemovalKind.DEAD_BUILD, info.base_name, (place,), None, info.size or 0
-                )
-        yield from self._dead_orphan_lists()
+        for name, info in self.commits.items():
+            if name.endswith(TEMPORARY_SUFFIX):  # of a killed commit
+                yield from self._if_dead("commits", name, info)
+        for name, info in sorted(self.orphan_lists.items()):
+            if self.undamaged and name not in self.commits:  # its build died before its commit
+                yield from self._if_dead("orphaned", name, info)
         for name, folder in sorted(self.folders.items()):
             if self.undamaged and name not in self.commits and self._is_dead(name):
                 place = self.catalog.snapshot_folder(name)
                 yield Removal(RemovalKind.DEAD_BUILD, name, (), place, folder.size_bytes)
 
-    def _dead_orphan_lists(self) -> Iterator[Removal]:
-        """Yield removals of orphan lists that no commit names: their builds died before it."""
-        for name, info in sorted(self.orphan_lists.items()):
-            is_named = name in self.commits or not self.undamaged
-            if not is_named and self._is_past(modified_ms(info), DEAD_AFTER_MS):
-                place = self.catalog.location.child(f"orphaned/{info.base_name}")
-                yield Removal(RemovalKind.DEAD_BUILD, name, (place,), None, info.size or 0)
+    def _if_dead(self, below: str, name: str, info: fs.FileInfo) -> Iterator[Removal]:
+        if self._is_past(modified_ms(info), DEAD_AFTER_MS):
+            place = self.catalog.location.child(f"{below}/{info.base_name}")
+            yield Removal(RemovalKind.DEAD_BUILD, name, (place,), None, info.size or 0)
 
     def _needs_claims(self, name: str) -> bool:
         if CLAIMS not in self.staging[name].sizes:

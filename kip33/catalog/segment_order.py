@@ -5,6 +5,7 @@ rows, a topic of a log directory is a range of them, and two sorted runs are mer
 again. A directory that could not be listed has no topic, partition or offset: nulls come first.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -158,12 +159,7 @@ def rows_up_to(rows: pa.Table, bound: tuple[tuple[bool, Any], ...], *, before: b
     `bound` is a place of KEY, or of its first columns.
     """
     names = KEY[: len(bound)]
-    first, end = 0, rows.num_rows
-    while first < end:
-        middle = (first + end) // 2
-        place = place_of(values_at(rows, middle, names))
-        if place < bound or (place == bound and not before):
-            first = middle + 1
-        else:
-            end = middle
-    return first
+    search = bisect_left if before else bisect_right
+    return search(
+        range(rows.num_rows), bound, key=lambda number: place_of(values_at(rows, number, names))
+    )

@@ -1,9 +1,8 @@
 """Totals of a snapshot per topic, computed some partitions at a time."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,10 @@ _COLUMNS: Final = (
     *("time_index_entries", "first_batch_timestamp", "largest_timestamp"),
     *("largest_timestamp_source", "status", "topic_id", "last_modified_ms"),
 )
+_OF_SUMS: Final = ["topic", "topic_id", "status"]  # what sums are of
+_COPIED: Final = ("size_bytes", "record_count", "time_index_entries", "last_modified_ms")
+_NOT_SUMMED: Final = {"first": "min", "largest": "max", "last_modified_ms": "max"}
+_Sums: TypeAlias = dict[str, Any]
 
 
 class TopicTotals(NamedTuple):
@@ -68,32 +71,20 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
 
     Segments overlap only in one log directory: replicas in several are expected.
     """
-    totals: defaultdict[str, _Totals] = defaultdict(_Totals)
-    for rows in partitions(catalog, snapshot, _COLUMNS):
-        for row in _sums(rows).to_pylist():
-            totals[row["topic"] or ""].add(row)
-    several = {name for name in totals if len(totals[name].topic_ids) > 1}
+    each = [_sums(_summands(rows)) for rows in partitions(catalog, snapshot, _COLUMNS)]
+    sums: defaultdict[str, list[_Sums]] = defaultdict(list)
+    for row in _sums(pa.concat_tables(each)).to_pylist():
+        sums[row["topic"] or ""].append(row)
+    several = {topic for topic, rows in sums.items() if len(_by_topic_id(rows)) > 1}
     by_name = _topics_by_name(catalog, snapshot, several) if several else {}
     return [
-        TopicTotals(
-            topic,
-            total.partitions,
-            total.segments,
-            total.log_bytes,
-            total.records if total.all_counted else None,
-            total.entries,
-            total.first,
-            total.largest if total.largest >= 0 else None,
-            dict(sorted(total.not_ok.items())),
-            dict(sorted((+total.overlaps).items())),
-            _topic_ids(total.topic_ids, by_name.get(topic, TopicsOfName())),
-        )
-        for topic, total in sorted(totals.items())
+        _totals_of(topic, rows, by_name.get(topic, TopicsOfName()))
+        for topic, rows in sorted(sums.items())
     ]
 
 
-def _sums(rows: pa.Table) -> pa.Table:
-    """Return the sums of whole partitions for each topic, topic id and status."""
+def _summands(rows: pa.Table) -> pa.Table:
+    """Return what is summed of whole partitions, a row for each segment."""
     runs = runs_of(rows, PARTITION)
     bases, lasts = (
         pc.fill_null(rows[name], UNKNOWN_OFFSET).to_numpy()
@@ -103,68 +94,59 @@ def _sums(rows: pa.Table) -> pa.Table:
     first = rows["first_batch_timestamp"]
     is_of_log = pc.equal(rows["largest_timestamp_source"], TimestampSource.LOG.value)
     has_batches = pc.greater(rows["batch_count"], 0)
-    summed = {
-        **{name: rows[name] for name in ("size_bytes", "record_count", "time_index_entries")},
-        "partitions": np.diff(runs, prepend=-1),
-        "uncounted": pc.and_(pc.is_null(rows["record_count"]), has_batches),
-        **{name: kinds == kind for kind, name in NAMES.items()},
-    }
-    largest = {
-        "largest": pc.if_else(is_of_log, rows["largest_timestamp"], None),
-        "last_modified_ms": rows["last_modified_ms"],
-    }
     columns = {
-        **{name: rows[name] for name in ("topic", "topic_id", "status")},
-        **summed,
-        **largest,
+        **{name: rows[name] for name in (*_OF_SUMS, *_COPIED)},
+        "segments": np.ones(rows.num_rows, np.int64),
+        "partitions": np.diff(runs, prepend=-1),
+        "uncounted": pc.cast(pc.and_(pc.is_null(rows["record_count"]), has_batches), pa.int64()),
+        **{name: (kinds == kind).astype(np.int64) for kind, name in NAMES.items()},
         "first": pc.if_else(pc.greater_equal(first, 0), first, None),
+        "largest": pc.if_else(is_of_log, rows["largest_timestamp"], None),
     }
-    asked: Any = [([], "count_all"), ("first", "min")]
-    asked += [(name, "sum") for name in summed] + [(name, "max") for name in largest]
-    return pa.table(columns).group_by(["topic", "topic_id", "status"]).aggregate(asked)
+    return pa.table(columns)
 
 
-@dataclass
-class _OfTopicId:
-    segments: int = 0
-    log_bytes: int = 0
-    modified_ms: int = 0  # at the latest
+def _sums(rows: pa.Table) -> pa.Table:
+    """Return the sums of rows, with the same columns, for each topic, topic id and status."""
+    names = [name for name in rows.column_names if name not in _OF_SUMS]
+    asked: Any = [(name, _NOT_SUMMED.get(name, "sum")) for name in names]
+    found = rows.group_by(_OF_SUMS).aggregate(asked)
+    return found.select([*_OF_SUMS, *map("_".join, asked)]).rename_columns([*_OF_SUMS, *names])
 
 
-@dataclass
-class _Totals:
-    partitions: int = 0
-    segments: int = 0
-    log_bytes: int = 0
-    records: int = 0
-    all_counted: bool = True
-    entries: int = 0
-    first: int | None = None
-    largest: int = -1
-    not_ok: Counter[str] = field(default_factory=Counter)
-    overlaps: Counter[str] = field(default_factory=Counter)
-    topic_ids: dict[str, _OfTopicId] = field(default_factory=dict)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a row of `_sums`."""
-        segments, log_bytes = row["count_all"], row["size_bytes_sum"] or 0
-        self.partitions += row["partitions_sum"]
-        self.segments += segments
-        self.log_bytes += log_bytes
-        if row["topic_id"] is not None:
-            of_id = self.topic_ids.setdefault(row["topic_id"], _OfTopicId())
-            of_id.segments += segments
-            of_id.log_bytes += log_bytes
-            of_id.modified_ms = max(of_id.modified_ms, row["last_modified_ms_max"] or 0)
-        self.records += row["record_count_sum"] or 0
-        self.all_counted &= not row["uncounted_sum"]
-        self.entries += row["time_index_entries_sum"] or 0
-        firsts = (one for one in (self.first, row["first_min"]) if one is not None)
-        self.first = min(firsts, default=None)
-        self.largest = max(self.largest, -1 if row["largest_max"] is None else row["largest_max"])
-        self.overlaps.update({name: row[f"{name}_sum"] or 0 for name in NAMES.values()})
+def _totals_of(topic: str, rows: Sequence[_Sums], topics: TopicsOfName) -> TopicTotals:
+    firsts = (row["first"] for row in rows if row["first"] is not None)
+    largest = max((row["largest"] for row in rows if row["largest"] is not None), default=-1)
+    not_ok: Counter[str] = Counter()
+    for row in rows:
         if row["status"] not in UNDAMAGED_STATUSES:
-            self.not_ok[row["status"]] += segments
+            not_ok[row["status"]] += row["segments"]
+    shared = {name: _total(rows, name) for name in sorted(NAMES.values())}
+    return TopicTotals(
+        topic,
+        _total(rows, "partitions"),
+        _total(rows, "segments"),
+        _total(rows, "size_bytes"),
+        None if _total(rows, "uncounted") else _total(rows, "record_count"),
+        _total(rows, "time_index_entries"),
+        min(firsts, default=None),
+        largest if largest >= 0 else None,
+        dict(sorted(not_ok.items())),
+        {name: count for name, count in shared.items() if count},
+        _topic_ids(_by_topic_id(rows), topics),
+    )
+
+
+def _total(rows: Iterable[_Sums], name: str) -> int:
+    return sum(row[name] or 0 for row in rows)
+
+
+def _by_topic_id(rows: Iterable[_Sums]) -> dict[str, list[_Sums]]:
+    by_id: defaultdict[str, list[_Sums]] = defaultdict(list)
+    for row in rows:
+        if row["topic_id"] is not None:
+            by_id[row["topic_id"]].append(row)
+    return by_id
 
 
 def _topics_by_name(
@@ -174,14 +156,18 @@ def _topics_by_name(
     return topics_by_name(pa.concat_tables(pieces))
 
 
-def _topic_ids(by_id: dict[str, _OfTopicId], topics: TopicsOfName) -> list[dict[str, Any]]:
+def _topic_ids(by_id: dict[str, list[_Sums]], topics: TopicsOfName) -> list[dict[str, Any]]:
     """Return the known topic ids, the newest first; the others are of topics deleted before."""
-    order = sorted(by_id, key=lambda one: (topics.is_older(one), -by_id[one].modified_ms, one))
+    modified_ms = {
+        topic_id: max(row["last_modified_ms"] or 0 for row in rows)
+        for topic_id, rows in by_id.items()
+    }
+    order = sorted(by_id, key=lambda one: (topics.is_older(one), -modified_ms[one], one))
     return [
         {
             "topic_id": topic_id,
-            "segments": by_id[topic_id].segments,
-            "log_bytes": by_id[topic_id].log_bytes,
+            "segments": _total(by_id[topic_id], "segments"),
+            "log_bytes": _total(by_id[topic_id], "size_bytes"),
             "newest": not topics.is_older(topic_id),
         }
         for topic_id in order

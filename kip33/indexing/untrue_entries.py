@@ -72,12 +72,7 @@ def _by_log(index: TimeIndex | OffsetIndex, log: Location, next_offset: bool) ->
             for batches in scan:
                 times.append(batches, speed)
             untrue = times.untrue(next_offset=next_offset, most_named=MOST_UNTRUE_NAMED)
-            if untrue and not times.untrue(next_offset=not next_offset):
-                other = "recover or live" if next_offset else "kip33"
-                hint = (
-                    "every entry is correct in another dialect; is this a file of "
-                    f"--dialect {other}?"
-                )
+            hint = times.other_dialect(next_offset=next_offset) if untrue else None
         else:
             places = OffsetIndexTruth(index.offsets, index.positions, base_offset=index.base_offset)
             for batches in scan:

@@ -166,6 +166,13 @@ class TimeIndexTruth:
 
         return _untrue(faults, self._repeats, true.size, reasons, says)
 
+    def other_dialect(self, *, next_offset: bool) -> str | None:
+        """Return a line for a file of which every entry is true in the other meaning, else None."""
+        if self.untrue(next_offset=not next_offset):
+            return None
+        other = "recover or live" if next_offset else "kip33"
+        return f"every entry is correct in another dialect; is this a file of --dialect {other}?"
+
     def _stairs_of(self, piece: slice) -> Any:
         return self._stairs[np.searchsorted(self._stairs["timestamp"], self._timestamps[piece])]
 

@@ -91,11 +91,8 @@ def time_index_verdict(
         verdict = _untrue(data, faults, TIME_ENTRY_BYTES, preallocated_bytes)
         if truth.max_timestamp == NO_TIMESTAMP and len(data) == TIME_ENTRY_BYTES:
             return verdict._replace(problems=(*verdict.problems, _FILE_TIME))
-        if verdict.verdict == IndexVerdict.WRONG and not truth.untrue(next_offset=not next_offset):
-            other = "recover or live" if next_offset else "kip33"
-            hint = (
-                f"every entry is correct in another dialect; is this a file of --dialect {other}?"
-            )
+        is_wrong = verdict.verdict == IndexVerdict.WRONG
+        if is_wrong and (hint := truth.other_dialect(next_offset=next_offset)):
             return verdict._replace(problems=(*verdict.problems, hint))
         return verdict
     dialect_of_truth = "kip33" if next_offset else None

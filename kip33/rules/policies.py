@@ -103,14 +103,11 @@ class Policy(NamedTuple):
         if not self.match:
             return RetentionMode.NO_POLICY
         if self.is_tiered:
-            is_local = self.upload_within_ms is not None and "compact" not in self._cleanup
+            is_compacted = RetentionMode.COMPACT in (self.cleanup_policy or ())
+            is_local = self.upload_within_ms is not None and not is_compacted
             return RetentionMode.LOCAL_TIER if is_local else RetentionMode.TIERED
         deletes = self.cleanup_policy is None or RetentionMode.DELETE in self.cleanup_policy
         return RetentionMode.DELETE if deletes else RetentionMode.COMPACT
-
-    @property
-    def _cleanup(self) -> tuple[str, ...]:
-        return self.cleanup_policy or ()
 
     @property
     def topic_retention_ms(self) -> int:

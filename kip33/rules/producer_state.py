@@ -15,7 +15,7 @@ a producer that has not written for `producer.id.expiration.ms`; here none is fo
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -193,18 +193,15 @@ def changes_as_json(changes: Iterable[ProducerChange]) -> str:
 
 def changes_from_json(text: str) -> tuple[ProducerChange, ...]:
     """Return the changes from the text of `changes_as_json`."""
-    return tuple(_change_from_list(*fields) for fields in json.loads(text))
-
-
-def _change_from_list(
-    producer_id: int, data: Any, marker: Any, marker_is_last: bool, began: int
-) -> ProducerChange:
-    return ProducerChange(
-        producer_id,
-        LastData(*data) if data else None,
-        LastMarker(*marker) if marker else None,
-        marker_is_last,
-        began,
+    return tuple(
+        ProducerChange(
+            producer_id,
+            LastData(*data) if data else None,
+            LastMarker(*marker) if marker else None,
+            marker_is_last,
+            began,
+        )
+        for producer_id, data, marker, marker_is_last, began in json.loads(text)
     )
 
 

@@ -102,12 +102,12 @@ class RollColumns(NamedTuple):
 
 
 class RollLimits(NamedTuple):
-    """The settings for each row."""
+    """The settings for each row, as `RollSettings` has them."""
 
     segment_ms: Int64s
     most_jitter_ms: Int64s
     segment_bytes: Int64s
-    interval_bytes: Int64s
+    index_interval_bytes: Int64s
     offset_slots: Int64s
     time_slots: Int64s
     is_compacted: Bools
@@ -145,21 +145,10 @@ def status_doubts(statuses: Sequence[str]) -> Codes:
 
 def limit_columns(settings: Sequence[RollSettings], of_rows: Int64s) -> RollLimits:
     """Return the limits of each row; `of_rows` has each row's index in `settings`."""
-
-    numbers = [
-        (
-            limits.segment_ms,
-            limits.most_jitter_ms,
-            limits.segment_bytes,
-            limits.index_interval_bytes,
-            limits.offset_slots,
-            limits.time_slots,
-        )
-        for limits in settings
-    ]
-    is_compacted = np.array([limits.is_compacted for limits in settings], bool)
-    columns = np.array(numbers, np.int64).reshape(-1, 6).T[:, of_rows]
-    every: list[Any] = [*columns, is_compacted[of_rows]]
+    fields = RollLimits._fields
+    values = [[getattr(one, name) for name in fields] for one in settings]
+    *numbers, is_compacted = np.array(values, np.int64).reshape(-1, len(fields)).T[:, of_rows]
+    every: list[Any] = [*numbers, is_compacted == 1]
     return RollLimits(*every)
 
 
@@ -428,7 +417,7 @@ def _by_index_of(rows: RollColumns, limits: RollLimits) -> Ternary:
     is_full |= times.known & (times.values >= limits.time_slots)
     both = offsets.known & times.known
     size, count = rows.valid_bytes, rows.batch_count
-    most = np.where(size.known, size.values // (limits.interval_bytes + 1), NEVER_MS)
+    most = np.where(size.known, size.values // (limits.index_interval_bytes + 1), NEVER_MS)
     most = np.minimum(most, np.where(count.known, count.values, NEVER_MS))
     is_free = (both & ~is_full) | (most < np.minimum(limits.offset_slots, limits.time_slots))
     return _ternary(is_full, is_free)

@@ -319,7 +319,8 @@ class LatencyHistogram:
         for bucket in sorted(self._counts):
             left -= self._counts[bucket]
             if left <= 0:
-                return min(max(_upper_end(bucket), self.smallest), self.largest)
+                end = -_ends(-1 - bucket)[0] if bucket < 0 else _ends(bucket)[1]
+                return min(max(end, self.smallest), self.largest)
         return self.largest
 
     def _stretch(self, smallest: int, largest: int) -> None:
@@ -343,7 +344,3 @@ def _ends(bucket: int) -> tuple[int, int]:
     shift = power + 1
     smallest = (leading + _PER_POWER) << shift
     return smallest, smallest + (1 << shift) - 1
-
-
-def _upper_end(bucket: int) -> int:
-    return -_ends(-1 - bucket)[0] if bucket < 0 else _ends(bucket)[1]

@@ -157,10 +157,9 @@ def transaction_index_verdict(
     """
     if data is None and not is_expected:
         return None
-    if completed.aborted is None:
-        return _of_unknown(data, summary, completed, base_offset)
-    if data is None:
-        count = len(completed.aborted)
+    aborted = completed.aborted
+    if data is None and aborted is not None:
+        count = len(aborted)
         if not count:
             return None
         what = (
@@ -168,42 +167,27 @@ def transaction_index_verdict(
             f"transaction{'s were' if count > 1 else ' was'} aborted"
         )
         return Verdict(IndexVerdict.MISSING, None, (what,))
-    expected = TransactionIndex.from_entries(completed.aborted, base_offset=base_offset)
-    if data == expected.to_bytes():
-        return Verdict(IndexVerdict.IDENTICAL)
-    try:
-        entries = list(TransactionIndex.from_bytes(data, base_offset=base_offset))
-    except CorruptIndexError as error:
-        return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
-    wrong = [*_untrue(entries, summary), *_other(entries, completed.aborted)]
-    if wrong:
-        return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
-    found = {(entry.producer_id, entry.last_offset) for entry in entries}
-    lost = [
-        entry for entry in completed.aborted if (entry.producer_id, entry.last_offset) not in found
-    ]
-    if lost:
-        aborted = counted(len(completed.aborted), "aborted transaction")
-        what = f"{len(lost)} of {aborted} without an entry"
-        return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
-    return Verdict(IndexVerdict.CONSISTENT)
-
-
-def _of_unknown(
-    data: bytes | None,
-    summary: TransactionSummary,
-    completed: CompletedTransactions,
-    base_offset: int,
-) -> Verdict:
+    if aborted is not None:
+        expected = TransactionIndex.from_entries(aborted, base_offset=base_offset)
+        if data == expected.to_bytes():
+            return Verdict(IndexVerdict.IDENTICAL)
     try:
         entries = list(TransactionIndex.from_bytes(data or b"", base_offset=base_offset))
     except CorruptIndexError as error:
         return Verdict(IndexVerdict.MALFORMED, None, (str(error),))
-    wrong = list(_untrue(entries, summary))
+    wrong = [*_untrue(entries, summary), *_other(entries, aborted or ())]
     if wrong:
         return Verdict(IndexVerdict.WRONG, None, tuple(wrong[:_MOST_PROBLEMS]))
-    what = "the .txnindex is missing; " if data is None else ""
-    return Verdict(IndexVerdict.UNKNOWN, None, (f"{what}{completed.problem}",))
+    if aborted is None:
+        what = "the .txnindex is missing; " if data is None else ""
+        return Verdict(IndexVerdict.UNKNOWN, None, (f"{what}{completed.problem}",))
+    found = {(entry.producer_id, entry.last_offset) for entry in entries}
+    lost = [entry for entry in aborted if (entry.producer_id, entry.last_offset) not in found]
+    if lost:
+        every = counted(len(aborted), "aborted transaction")
+        what = f"{len(lost)} of {every} without an entry"
+        return Verdict(IndexVerdict.INCOMPLETE, None, (f"{what}; the first is {_named(lost[0])}",))
+    return Verdict(IndexVerdict.CONSISTENT)
 
 
 def _untrue(entries: list[AbortedTransaction], summary: TransactionSummary) -> Iterator[str]:

@@ -51,7 +51,6 @@ class BatchCut:
         self.position: int | None = None
         self.end_offset = base_offset
         self.largest = TimestampOffset(-1, base_offset)
-        self.batches_kept = 0
         self.batches_cut = 0
         self.records_cut = 0  # without those of control batches
         self.is_exact = True  # False: a compressed message of v0 or v1 is cut, counted as one
@@ -76,7 +75,6 @@ class BatchCut:
     def _keep(self, batches: BatchColumns) -> None:
         if not len(batches):
             return
-        self.batches_kept += len(batches)
         self.end_offset = int(batches["last_offset"][-1]) + 1
         later = batches[batches["position"] >= self._largest_from]
         if len(later):

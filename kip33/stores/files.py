@@ -48,7 +48,7 @@ def opened(location: Location) -> AbstractContextManager[tuple[ReadInto, int]]:
     if location.inside:
         return opened_inside(location, opened)
     if location.is_local:
-        return opened_locally(location.path)
+        return OpenedFile(location.path)
     return _opened_remotely(location)
 
 
@@ -353,13 +353,11 @@ def entries_of(folder: Location, *, recursive: bool = False) -> list[fs.FileInfo
     return [info for info in found if has_text_name(info)]
 
 
-def opened_locally(path: str) -> AbstractContextManager[tuple[ReadInto, int]]:
-    """Open a regular file; it gives what reads it at any position, and its size in bytes now."""
-    return _OpenedFile(path)
+class OpenedFile:
+    """A regular local file, open in a `with` block, which gets what reads it and its size now.
 
-
-class _OpenedFile:
-    """A file that is open in a `with` block. A generator would take longer than the calls here."""
+    A generator would take longer than the calls here.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -59,41 +59,30 @@ def publish(
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
     time is None, and the caller compares the size later. `is_free`: nothing is at the place.
     """
-    with _UNFINISHED_FILE:
-        return _publish(location, data, before_rename, durable, flush_first, reads_back, is_free)
-
-
-def _publish(
-    location: Location,
-    data: bytes,
-    before_rename: Callable[[str], None] | None,
-    durable: bool,
-    flush_first: bool,
-    reads_back: bool,
-    is_free: bool,
-) -> FileStatus:
     renames = not location.is_object_store
     target = temporary_of(location).path if renames else location.path
-    try:
-        status = _write(location, target, data, reads_back=reads_back or renames)
-        if status is None or status.size_bytes != len(data):
-            found = status.size_bytes if status else None
-            raise OSError(
-                f"{location.uri}: {len(data)} bytes were written, but the file has {found} bytes"
-            )
-        if renames:
-            if before_rename:
-                before_rename(target)
-            if (durable or flush_first) and location.is_local:
-                flush(target)
-            _rename_over(location, target, is_free=is_free)
-            if durable and location.is_local:
-                flush(location.parent.path)
-        return status
-    except BaseException:
-        if renames:
-            remove_quietly(location._replace(path=target))
-        raise
+    with _UNFINISHED_FILE:
+        try:
+            status = _write(location, target, data, reads_back=reads_back or renames)
+            if status is None or status.size_bytes != len(data):
+                found = status.size_bytes if status else None
+                raise OSError(
+                    f"{location.uri}: {len(data)} bytes were written, but the file has "
+                    f"{found} bytes"
+                )
+            if renames:
+                if before_rename:
+                    before_rename(target)
+                if (durable or flush_first) and location.is_local:
+                    flush(target)
+                _rename_over(location, target, is_free=is_free)
+                if durable and location.is_local:
+                    flush(location.parent.path)
+            return status
+        except BaseException:
+            if renames:
+                remove_quietly(location._replace(path=target))
+            raise
 
 
 def _write(location: Location, target: str, data: bytes, *, reads_back: bool) -> FileStatus | None:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pyarrow import ArrowInvalid, fs
@@ -33,6 +33,12 @@ _AWS_REGION: Final = re.compile(r"s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d
 _BY_ROLE: Final = "AssumedRoleCredentialProvider"
 STS_ATTEMPTS: Final = 7
 _DURATION_S: Final = 3600
+_ROLE_IN_PYARROW: Final = {  # what STS is asked, as arguments of `S3FileSystem`
+    "RoleArn": "role_arn",
+    "RoleSessionName": "session_name",
+    "DurationSeconds": "load_frequency",
+    "ExternalId": "external_id",
+}
 _USED_FOR: Final = 0.75
 _SECONDS: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _KEYS_IN_SETTINGS: Final = ("SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider")
@@ -222,30 +228,6 @@ def _providers(ours: _BucketSettings) -> Iterable[str]:
     return (name.strip() for name in names.split(",") if name.strip())
 
 
-class _Role(NamedTuple):
-    """The role that is requested from STS."""
-
-    arn: str
-    session_name: str
-    duration_s: int
-    external_id: str | None
-    policy: str | None  # JSON that further restricts the session
-
-    @classmethod
-    def of(cls, ours: _BucketSettings) -> Self:
-        """Return the role of a bucket; LocationError if the settings name no role."""
-        arn = ours.get("assumed.role.arn")
-        if not arn:
-            raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
-        return cls(
-            arn,
-            ours.get("assumed.role.session.name") or "kip33",
-            int(_duration_s(ours)),
-            ours.get("assumed.role.external.id"),
-            ours.get("assumed.role.policy"),
-        )
-
-
 def _role_arguments(ours: _BucketSettings, connection: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for `S3FileSystem`: a role's keys, or what lets pyarrow request them.
 
@@ -253,17 +235,26 @@ def _role_arguments(ours: _BucketSettings, connection: Mapping[str, Any]) -> dic
     settings, a session policy or a proxy, this function asks STS itself.
     `connection` has the arguments with which `S3FileSystem` connects to the bucket.
     """
-    role, base = _Role.of(ours), _base_keys(ours)
+    role, base = _role_of(ours), _base_keys(ours)
     own_sts = ours.get("assumed.role.sts.endpoint")
-    if base or own_sts or role.policy or "proxy_options" in connection:
+    if base or own_sts or "Policy" in role or "proxy_options" in connection:
         return _assumed_keys(role, base, ours, connection)
-    arguments = {
-        "role_arn": role.arn,
-        "session_name": role.session_name,
-        "load_frequency": role.duration_s,
-        "external_id": role.external_id,
+    return {name: role[key] for key, name in _ROLE_IN_PYARROW.items() if key in role}
+
+
+def _role_of(ours: _BucketSettings) -> dict[str, Any]:
+    """Return the role of a bucket as STS is asked for it; LocationError if no setting names one."""
+    arn = ours.get("assumed.role.arn")
+    if not arn:
+        raise LocationError(f"s3a://{ours.bucket}: fs.s3a.assumed.role.arn is missing")
+    role = {
+        "RoleArn": arn,
+        "RoleSessionName": ours.get("assumed.role.session.name") or "kip33",
+        "DurationSeconds": int(_duration_s(ours)),
+        "ExternalId": ours.get("assumed.role.external.id"),
+        "Policy": ours.get("assumed.role.policy"),  # JSON that further restricts the session
     }
-    return {key: value for key, value in arguments.items() if value is not None}
+    return {key: value for key, value in role.items() if value is not None}
 
 
 def keys_period(settings: Mapping[str, str], bucket: str, *, now_s: float) -> int:
@@ -288,7 +279,10 @@ def _base_keys(ours: _BucketSettings) -> dict[str, str]:
 
 
 def _assumed_keys(
-    role: _Role, base: Mapping[str, str], ours: _BucketSettings, connection: Mapping[str, Any]
+    role: Mapping[str, Any],
+    base: Mapping[str, str],
+    ours: _BucketSettings,
+    connection: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return `access_key`, `secret_key` and `session_token` of the role.
 
@@ -299,22 +293,15 @@ def _assumed_keys(
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as error:
         raise LocationError(
-            f"{role.arn}: assuming this role needs boto3: pip install 'kip33[s3]'"
+            f"{role['RoleArn']}: assuming this role needs boto3: pip install 'kip33[s3]'"
         ) from error
-    request = {
-        "RoleArn": role.arn,
-        "RoleSessionName": role.session_name,
-        "DurationSeconds": role.duration_s,
-        "ExternalId": role.external_id,
-        "Policy": role.policy,
-    }
     try:
         client = boto3.client("sts", **_sts_arguments(base, ours, connection))
         with closing(client):
-            answer = client.assume_role(**{key: value for key, value in request.items() if value})
+            answer = client.assume_role(**role)
     except (BotoCoreError, ClientError) as error:
         raise LocationError(
-            f"s3a://{ours.bucket}: the role {role.arn} cannot be assumed: "
+            f"s3a://{ours.bucket}: the role {role['RoleArn']} cannot be assumed: "
             f"{str(error).rstrip('.')}; check fs.s3a.assumed.role.* and the keys used "
             "to assume it"
         ) from error

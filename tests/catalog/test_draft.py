@@ -31,6 +31,10 @@ def published(draft: Draft, number: int) -> SnapshotPart:
     return writer.publish()
 
 
+def folder_of(draft: Draft) -> Location:
+    return draft.catalog.snapshot_folder(draft.name)
+
+
 def names_in(folder: Location) -> list[str]:
     path = path_of(folder)
     return sorted(inside.name for inside in path.iterdir()) if path.exists() else []
@@ -38,10 +42,13 @@ def names_in(folder: Location) -> list[str]:
 
 def test_parts_move_to_the_snapshot_and_get_the_names_of_their_order(draft: Draft) -> None:
     parts = [published(draft, number) for number in (3, 7)]
-    assert names_in(draft.folder) == []
+    assert names_in(folder_of(draft)) == []
     snapshot = draft.commit(parts, settings={}, now_ms=NOW_MS)
     assert [part.name for part in snapshot.parts] == ["part-00000.parquet", "part-00001.parquet"]
-    assert names_in(draft.folder) == ["part-00000.parquet", "part-00001.parquet"]
+    assert names_in(folder_of(draft)) == [
+        "part-00000.parquet",
+        "part-00001.parquet",
+    ]
     assert not path_of(draft.staging).exists()
     assert draft.catalog.read(snapshot, ["partition"])["partition"].to_pylist() == [3, 7]
 
@@ -52,14 +59,14 @@ def test_only_the_attempt_that_is_named_is_committed(draft: Draft) -> None:
     assert killed._replace(name="") == good._replace(name="")
     (path_of(draft.staging) / ".part-00004.0f.parquet.tmp").write_bytes(b"half")
     snapshot = draft.commit([good], settings={}, now_ms=NOW_MS)
-    assert names_in(draft.folder) == ["part-00000.parquet"]
+    assert names_in(folder_of(draft)) == ["part-00000.parquet"]
     assert draft.catalog.read(snapshot).to_pylist() == [row(3)]
 
 
 def test_a_zombie_that_writes_after_the_commit_changes_nothing(draft: Draft) -> None:
     snapshot = draft.commit([published(draft, 0)], settings={}, now_ms=NOW_MS)
     published(draft, 0)
-    assert names_in(draft.folder) == ["part-00000.parquet"]
+    assert names_in(folder_of(draft)) == ["part-00000.parquet"]
     assert draft.catalog.require_newest() == snapshot
     assert Draft.begin(draft.catalog, SOURCE).sequence == snapshot.sequence + 1
 

@@ -274,7 +274,7 @@ def touch_the_folder(draft: Draft) -> None:
 
 
 def move_a_part(draft: Draft) -> None:
-    path = path_of(draft.folder)
+    path = path_of(draft.catalog.snapshot_folder(draft.name))
     path.mkdir(parents=True)
     next(path_of(draft.staging).iterdir()).rename(path / "part-00000.parquet")
     set_age(path_of(draft.staging), 2 * DAY)

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from kip33.retention.broker_files import SeenByBroker, seen_by_broker
 from kip33.rules.broker_start import BrokerTimestampSource, IndexFault
-from kip33.stores.files import opened_locally
+from kip33.stores.files import OpenedFile
 from kip33.stores.locations import Location
 from tests.cases import each_case
 from tests.rules.test_broker_view import (
@@ -57,7 +57,7 @@ class Disk:
         self.opened: list[str] = []
         self.before_opening: dict[str, Any] = {}
         monkeypatch.setattr("kip33.stores.locations._LOCAL", self)
-        monkeypatch.setattr("kip33.stores.files.opened_locally", self.opened_locally)
+        monkeypatch.setattr("kip33.stores.files.OpenedFile", self.opened_locally)
 
     def get_file_info(self, selector: fs.FileSelector) -> Any:
         self.listed.append(Path(selector.base_dir).name)
@@ -69,7 +69,7 @@ class Disk:
     def opened_locally(self, path: str) -> Any:
         self.opened.append(Path(path).name)
         self.before_opening.get(Path(path).name, lambda _: None)(path)
-        return opened_locally(path)
+        return OpenedFile(path)
 
 
 @pytest.fixture
