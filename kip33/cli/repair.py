@@ -119,7 +119,9 @@ def _page(repaired: "RepairSummary", summary: Row) -> Iterator[Table | str]:
     if groups := _grouped(repaired.repairs):
         columns = (
             Column("segments", lambda group: len(group)),
-            Column("first", lambda group: _name(group[0], below), is_name=True),
+            Column(
+                "first", lambda group: group[0].verdict.log_uri.removeprefix(below), is_name=True
+            ),
             *(Column(name, partial(_of_first, show), rank=0) for name, show in _CELLS),
             Column("why", lambda group: group[0].repair.why, none="", is_remark=True),
             *[Column("outcome", lambda group: group[0].outcome, none="", is_remark=True)] * applied,
@@ -155,10 +157,6 @@ def _grouped(repairs: "Sequence[SegmentRepair]") -> "list[list[SegmentRepair]]":
         cells = (show(one) for _, show in _CELLS)
         groups.setdefault((*cells, one.repair.why, one.outcome), []).append(one)
     return sorted(groups.values(), key=lambda group: RepairAction.BY_HAND in group[0].repair[:2])
-
-
-def _name(one: "SegmentRepair", below: str) -> str:
-    return one.verdict.log_uri.removeprefix(below)
 
 
 def _of_first(show: "Callable[[SegmentRepair], str]", group: "Sequence[SegmentRepair]") -> str:

@@ -9,16 +9,7 @@ from kip33.cli.catalog_places import catalog_argument, other_tier_argument
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import Column, Output, RowList, Table, warn
 from kip33.cli.runs import CommandRun, runs
-from kip33.options import picked
 from kip33.report.report_options import ReportFileRequest, ReportOptions
-
-
-class ReportCommand(RetentionPolicies, ReportOptions):
-    """What `kip33 report` is asked."""
-
-    catalog_dir: str
-    other: str | None  # the catalog of the other tier
-    output: str
 
 
 @click.command(
@@ -37,7 +28,7 @@ class ReportCommand(RetentionPolicies, ReportOptions):
 @options_of(ReportOptions)
 @options_of(RetentionPolicies)
 @runs(work="here", summary=False)
-def report(command: ReportCommand, run: CommandRun) -> Output:
+def report(request: ReportFileRequest, run: CommandRun) -> Output:
     """Write a page about the archive of CATALOG, as one HTML file that needs no network.
 
     It has the findings, each with a command that shows more, what changed since the snapshot
@@ -51,7 +42,6 @@ def report(command: ReportCommand, run: CommandRun) -> Output:
     """
     from kip33.api.report_file import run_report
 
-    request = picked(ReportFileRequest, command)
     written = run_report(request, clock_ms=run.started_ms, warn=warn, on_progress=run.on_progress)
     columns = (
         Column("finding", lambda one: one.level.value, rank=0),

@@ -20,7 +20,7 @@ from kip33.cli.catalog_places import catalog_argument, chosen_snapshot, other_ti
 from kip33.cli.config_file import by_hand
 from kip33.cli.declared_options import options_of
 from kip33.cli.engine_option import engine_choice, open_session
-from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
+from kip33.cli.metrics_file import retention_gauges
 from kip33.cli.modes import CommandWithModes, Earlier, with_modes
 from kip33.cli.output import (
     MOST_FINDING_LINES,
@@ -182,7 +182,9 @@ def retention(asked: RetentionCommand, run: CommandRun) -> Output:
         summary_key="summary",
         emitted=emitted,
         findings=_findings(answer),
-        gauges=partial(_gauges, answer),
+        gauges=lambda summary, metrics: retention_gauges(
+            summary, answer.partitions, answer.holes, metrics
+        ),
         labels={"catalog": summary["catalog"]},
     )
 
@@ -268,9 +270,8 @@ def _answer(
     A plan and --emit always use the decisions of this process. So Spark's totals must be equal to
     its totals.
     """
-    options, emits = run.options, asked["emit"] is not None
-    assert options.engine is not None
-    engine = engine_choice(options.engine).name
+    emits = asked["emit"] is not None
+    engine = engine_choice(run.engine_options).name
     here = partial(judge_here, on_progress=run.on_progress, plan_place=plan_place, emits=emits)
     if engine == EngineName.LOCAL:
         if output:
@@ -279,10 +280,10 @@ def _answer(
         return local_answer(question, judged), judged
     from kip33.spark.retention import answer_on_spark
 
-    spark = open_session(options.engine)
+    spark = open_session(run.engine_options)
     if output:
         remove_results(output, RESULT_TABLES)
-    has_rows = options.output_format != "table" and not emits
+    has_rows = run.options.output_format != "table" and not emits
     by_spark = answer_on_spark(spark, question, output=output, has_rows=has_rows)
     run.ran_on(engine, by_spark.workers)
     if not (plan_place or emits):
@@ -292,12 +293,6 @@ def _answer(
         require_equal_totals(by_spark.totals, totals_of(partitions))
 
     return by_spark, here(question.without_index_files(), require=require)
-
-
-def _gauges(answer: RetentionAnswer, summary: Row, metrics: MetricsRequest) -> list[GaugeSamples]:
-    from kip33.cli.metrics_file import retention_gauges
-
-    return retention_gauges(summary, answer.partitions, answer.holes, metrics)
 
 
 def _rows(answer: RetentionAnswer) -> Iterator[RowList]:

@@ -134,7 +134,7 @@ def search(places: CatalogPlaces, asked: SearchRequest, run: CommandRun) -> Outp
         answers = found.ranges(answers, _target(str(asked["until"]), now_ms, "--until"))
     if is_local:
         partitions = {(answer["topic"], answer["partition"]) for answer in answers}
-        run.ran_on("local", max(1, min(_options(run).workers or 1, len(partitions))))
+        run.ran_on("local", max(1, min(run.engine_options.workers or 1, len(partitions))))
     emitted = emitted_offsets(found, answers, asked) if asked["emit"] else None
     if emitted:
         warn(*emitted.warnings)
@@ -156,18 +156,13 @@ def search(places: CatalogPlaces, asked: SearchRequest, run: CommandRun) -> Outp
     )
 
 
-def _options(run: CommandRun) -> EngineOptions:
-    assert run.options.engine is not None
-    return run.options.engine
-
-
 def _find_on_engine(search: TimeSearch, questions: Sequence[TimeQuestion], run: CommandRun) -> bool:
     """Choose what searches; return whether it is this machine.
 
     Threads of this process do, or an engine's tasks: on Spark, and if --workers asks for
     processes. Starting workers takes as long as thousands of small searches.
     """
-    options = _options(run)
+    options = run.engine_options
     choice = _choice(search.rows, questions, options)
     if options.verbose:
         show_engine(choice)
@@ -267,11 +262,11 @@ def _page(
     """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
     columns = (
         Column("partition", partition_name, is_name=True),
-        Column("time", "target_ms", _time_text, rank=0),
+        Column("time", "target_ms", lambda ms: _NAMES.get(ms) or iso_time(ms), rank=0),
         Column("offset", "offset", rank=0),
         Column("record's time", "timestamp", iso_time, rank=2),
         Column("result", "result"),
-        Column("exactness", _exactness, rank=3),
+        Column("exactness", lambda row: "" if row["offset"] is None else row["exactness"], rank=3),
         *(_RANGE_COLUMNS if has_range else ()),
         Column("note", lambda row: (row["note"] or "").replace(f"{source}/", ""), is_remark=True),
     )
@@ -279,14 +274,6 @@ def _page(
     found = sum(answer["offset"] is not None for answer in answers)
     read = f"{human_bytes(summary['bytes_read'])} read in {summary['seconds']:.1f} s"
     yield f"{counted(len(answers), 'answer')}, {found:,} found; {read}"
-
-
-def _time_text(target_ms: int) -> str:
-    return _NAMES.get(target_ms) or iso_time(target_ms)
-
-
-def _exactness(row: Row) -> str:
-    return "" if row["offset"] is None else str(row["exactness"])
 
 
 _RANGE_COLUMNS: Final = (

@@ -13,19 +13,11 @@ from kip33.cli.catalog_places import catalog_argument, other_tier_argument
 from kip33.cli.declared_options import options_of
 from kip33.cli.output import Output, OutputFinding, RowList, counts_text, iso_time, warn
 from kip33.cli.runs import CommandRun, Findings, runs
-from kip33.options import picked
 from kip33.report.facts import FindingLevel
 from kip33.report.report_options import StatusOptions, StatusRequest
 
 if TYPE_CHECKING:
     from kip33.api.report_file import ArchiveStatus
-
-
-class StatusCommand(RetentionPolicies, StatusOptions):
-    """What `kip33 status` is asked."""
-
-    catalog_dir: str
-    other: str | None  # the catalog of the other tier
 
 
 _NEW: Final = "new"  # a finding of --fail-on beside the levels
@@ -43,7 +35,7 @@ _NEW: Final = "new"  # a finding of --fail-on beside the levels
         "Exit 3 if there is any finding of this level. new: one that the snapshot before has not.",
     ),
 )
-def status(command: StatusCommand, run: CommandRun) -> Output:
+def status(request: StatusRequest, run: CommandRun) -> Output:
     """Show what is wrong in the archive of CATALOG, the worst first, and what is new.
 
     \b
@@ -57,7 +49,6 @@ def status(command: StatusCommand, run: CommandRun) -> Output:
     """
     from kip33.api.report_file import run_status
 
-    request = picked(StatusRequest, command)
     found = run_status(request, clock_ms=run.started_ms, warn=warn, on_progress=run.on_progress)
     return Output(
         page=_page(found),

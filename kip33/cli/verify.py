@@ -13,7 +13,7 @@ from kip33.archive.segment_paths import index_path
 from kip33.builds.build_options import load_topic_settings
 from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.cli.declared_options import options_of
-from kip33.cli.metrics_file import GaugeSamples, MetricsRequest, verify_gauges
+from kip33.cli.metrics_file import verify_gauges
 from kip33.cli.modes import CommandWithModes, Earlier, FirstArgument, Mode, with_modes
 from kip33.cli.output import (
     Column,
@@ -157,6 +157,7 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
     title = counted(len(verdicts), "segment")
     damaged = sum(by_log_status[one] for one in DAMAGED_STATUSES)
     rows = (verdict.as_row() for verdict in verdicts)
+    by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
     return Output(
         page=lambda _: chain(
             [_sums(IndexVerdict, counts, title, by_log_status)], _bad_files(verdicts, below)
@@ -177,14 +178,9 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
         else _remarks(asked, counts[IndexKind.TIME], len(verdicts)),
         unread=unread,
         logs=len(verdicts),
-        gauges=partial(_gauges, verdicts),
+        gauges=lambda summary, metrics: verify_gauges(summary, by_topic, metrics),
         labels={"source": without_secrets(Location.of(asked["source"]).uri)},
     )
-
-
-def _gauges(verdicts: TreeVerdicts, summary: Row, metrics: MetricsRequest) -> list[GaugeSamples]:
-    by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
-    return verify_gauges(summary, by_topic, metrics)
 
 
 def _by_verdict(verdicts: Iterable[str], counts: Counts) -> dict[str, Any]:
