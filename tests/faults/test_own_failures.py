@@ -14,6 +14,7 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
+from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import Meter
 from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
@@ -72,7 +73,9 @@ READERS: dict[str, Callable[[Location], object]] = {
     "verify": lambda log: verify_file(
         log, log._replace(path=log.path + ".timeindex"), None, settings=SETTINGS, **SEGMENT
     ),
-    "figures of records": lambda log: scanned_figures(ReadSegment(log, None, "orders", 0, 0)),
+    "figures of records": lambda log: scanned_figures(
+        ReadSegment(LogSlice(log), None, "orders", 0, 0)
+    ),
     "first batch": first_batch_of,
     "dialects": compared,
     "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),

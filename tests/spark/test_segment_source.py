@@ -12,6 +12,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from kip33.archive.log_slice import LogSlice
 from kip33.errors import LocationError
 from kip33.records.partitions import ReadSegment
 from kip33.spark import read_segments, register, segment_tasks
@@ -260,7 +261,11 @@ def test_options_that_are_no_values() -> None:
 
 def test_tasks_are_even_in_bytes() -> None:
     def part(number: int, size: int) -> list[ReadSegment]:
-        return [ReadSegment(Location.of(f"/{number}"), None, "t", 0, number, listed_bytes=size)]
+        return [
+            ReadSegment(
+                LogSlice(Location.of(f"/{number}")), None, "t", 0, number, listed_bytes=size
+            )
+        ]
 
     def loads(sizes: list[int], cores: int) -> list[int]:
         bins = bins_of([part(*one) for one in enumerate(sizes)], cores)
