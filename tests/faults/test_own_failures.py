@@ -65,7 +65,9 @@ def first_batch_of(log: Location) -> object:
 
 def compared(log: Location) -> object:
     random = np.random.default_rng(0)
-    return compare_segment(DialectQuestion(), log, largest_before=-1, random=random, **SEGMENT)
+    return compare_segment(
+        DialectQuestion(), log, largest_before=-1, random=random, base_offset=0, topic="orders"
+    )
 
 
 READERS: dict[str, Callable[[Location], object]] = {
