@@ -25,11 +25,7 @@ import pyarrow.compute as pc
 from kip33.archive.listing import Column, uris_beside
 from kip33.builds.build_options import BuildSpec
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import (
-    BUILD_SETTINGS,
-    have_note,
-    lacks_epochs,
-)
+from kip33.catalog.schema import BUILD_SETTINGS, have_note, lacks_epochs
 from kip33.formats.index_kinds import IndexKind
 from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import SegmentNote

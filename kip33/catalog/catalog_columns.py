@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.catalog.segment_order import PARTITION
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.rules.publication import IndexFileState
@@ -84,17 +85,9 @@ class CatalogColumns:
     @cached_property
     def keys(self) -> list[tuple[str | None, str | None, int | None]]:
         """Return log_dir, topic and number of each partition."""
-        log_dirs, topics = self.texts("log_dir"), self.texts("topic")
-        numbers = self.int64("partition").take(self.starts).to_list()
-        return [
-            (log_dirs[a] if a >= 0 else None, topics[b] if b >= 0 else None, number)
-            for a, b, number in zip(
-                self.codes("log_dir")[self.starts].tolist(),
-                self.codes("topic")[self.starts].tolist(),
-                numbers,
-                strict=True,
-            )
-        ]
+        rows = self._rows.select(PARTITION).take(pa.array(self.starts))
+        texts = [pc.cast(rows[name], pa.string()).to_pylist() for name in ("log_dir", "topic")]
+        return [*zip(*texts, rows["partition"].to_pylist(), strict=True)]
 
     @cached_property
     def directory_names(self) -> Int64s:

@@ -20,6 +20,7 @@ A time in the future is treated as young, and so is a missing one.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from operator import index
 from typing import Any, Final, NamedTuple, Self, SupportsIndex
@@ -41,7 +42,7 @@ from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS
 from kip33.errors import CatalogError, UnreadableCatalogError, counted
 from kip33.stores.files import one_line, size_of
 from kip33.stores.locations import Location
-from kip33.stores.own_files import TEMPORARY_SUFFIX
+from kip33.stores.own_files import TEMPORARY_SUFFIX, remove
 
 _YOUNG_MS: Final = 60 * 60 * 1000
 
@@ -169,10 +170,11 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
             if is_snapshot and is_dead and size_of(place) is not None:
                 continue  # a build that seemed dead has committed it since
             for place in removal.files:
-                _delete(place.filesystem().delete_file, place)
+                remove(place)
             if removal.folder:
                 place = removal.folder
-                _delete(place.filesystem().delete_dir, place)
+                with suppress(FileNotFoundError):  # another process is pruning, too
+                    place.filesystem().delete_dir(place.path)
         except OSError as error:
             yield (
                 f"{place.uri}: cannot be removed: {one_line(error)}; fix it and run the "
@@ -180,13 +182,6 @@ def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator
             )
         else:
             removed.append(removal)
-
-
-def _delete(delete: Callable[[str], None], place: Location) -> None:
-    try:
-        delete(place.path)
-    except FileNotFoundError:
-        return  # another process is pruning, too
 
 
 def _proved(catalog: Catalog) -> Iterator[Candidate]:

@@ -1,7 +1,7 @@
 """Totals of a snapshot per topic, computed some partitions at a time."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -76,7 +76,10 @@ def topic_totals(catalog: Catalog, snapshot: Snapshot) -> list[TopicTotals]:
     for row in _sums(pa.concat_tables(each)).to_pylist():
         sums[row["topic"] or ""].append(row)
     several = {topic for topic, rows in sums.items() if len(_by_topic_id(rows)) > 1}
-    by_name = _topics_by_name(catalog, snapshot, several) if several else {}
+    by_name: dict[str, TopicsOfName] = {}
+    if several:
+        pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS], several)
+        by_name = topics_by_name(pa.concat_tables(pieces))
     return [
         _totals_of(topic, rows, by_name.get(topic, TopicsOfName()))
         for topic, rows in sorted(sums.items())
@@ -147,13 +150,6 @@ def _by_topic_id(rows: Iterable[_Sums]) -> dict[str, list[_Sums]]:
         if row["topic_id"] is not None:
             by_id[row["topic_id"]].append(row)
     return by_id
-
-
-def _topics_by_name(
-    catalog: Catalog, snapshot: Snapshot, topics: Collection[str]
-) -> dict[str, TopicsOfName]:
-    pieces = catalog.read_pieces(snapshot, ["topic", *OF_TOPICS], topics)
-    return topics_by_name(pa.concat_tables(pieces))
 
 
 def _topic_ids(by_id: dict[str, list[_Sums]], topics: TopicsOfName) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -256,18 +256,14 @@ def move(source: Location, target: Location) -> None:
 
 def remove_folder_quietly(location: Location) -> None:
     """Delete one of our folders with its contents; failures are ignored."""
-    try:
+    with suppress(OSError):
         location.filesystem().delete_dir(location.path)
-    except OSError:
-        return
 
 
 def remove(location: Location) -> None:
     """Delete one of our files. A missing file is not an error; OSError if deletion fails."""
-    try:
+    with suppress(FileNotFoundError):
         location.filesystem().delete_file(location.path)
-    except FileNotFoundError:
-        return
 
 
 def remove_empty_folder(location: Location) -> None:
@@ -310,10 +306,8 @@ def remove_temporary(folder: Location, names: Iterable[str], run_id: str) -> Non
 
 def remove_quietly(location: Location) -> None:
     """Delete one of our files; a missing file and a failed deletion are ignored."""
-    try:
+    with suppress(OSError):
         remove(location)
-    except OSError:
-        return
 
 
 class _Flushing:
