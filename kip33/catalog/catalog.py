@@ -180,7 +180,16 @@ class Catalog(NamedTuple):
 
     def require_newest(self) -> Snapshot:
         """Return the newest snapshot, or raise CatalogError for the user."""
-        return _newest(self).snapshot
+        problem = None
+        for candidate in self.candidates():
+            if candidate.snapshot and not candidate.problem:
+                return self.in_order(candidate.snapshot)
+            problem = problem or candidate.problem
+        raise CatalogError(
+            f"{self.location.uri}: "
+            + (f"no valid snapshot: {problem}" if problem else "no committed snapshot found")
+            + "; `kip33 build` makes one"
+        )
 
     def named(self, text: str) -> Snapshot:
         """Return the snapshot with a name, a sequence number or an id; CatalogError if unknown."""
@@ -443,17 +452,12 @@ def choose(catalog: Catalog, text: str | None, warn: Warn = warn_caller) -> Choi
 
 
 def _newest(catalog: Catalog) -> Choice:
-    problems: list[str | None] = []
+    ignored: list[str] = []
     for candidate in catalog.candidates():
         if candidate.snapshot and not candidate.problem:
-            warnings = tuple(f"{problem}; this snapshot is ignored" for problem in problems)
-            return Choice(catalog.in_order(candidate.snapshot), warnings)
-        problems.append(candidate.problem)
-    raise CatalogError(
-        f"{catalog.location.uri}: "
-        + (f"no valid snapshot: {problems[0]}" if problems else "no committed snapshot found")
-        + "; `kip33 build` makes one"
-    )
+            return Choice(catalog.in_order(candidate.snapshot), tuple(ignored))
+        ignored.append(f"{candidate.problem}; this snapshot is ignored")
+    return Choice(catalog.require_newest())  # raises CatalogError: why there is no snapshot
 
 
 _OWN_NAMES: Final = re.compile(
