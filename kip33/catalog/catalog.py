@@ -457,7 +457,7 @@ def _newest(catalog: Catalog) -> Choice:
         if candidate.snapshot and not candidate.problem:
             return Choice(catalog.in_order(candidate.snapshot), tuple(ignored))
         ignored.append(f"{candidate.problem}; this snapshot is ignored")
-    return Choice(catalog.require_newest())  # raises CatalogError: why there is no snapshot
+    return Choice(catalog.require_newest())  # a second look: a prune may have been beside it
 
 
 _OWN_NAMES: Final = re.compile(
