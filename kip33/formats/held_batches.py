@@ -24,7 +24,7 @@ from kip33.formats.batch import (
 from kip33.formats.byte_sources import ReadInto, fill_from
 from kip33.formats.crc import Bytes, int32_at, int64_at
 from kip33.formats.native import compiled, crc32c_tables
-from kip33.formats.scan import SMALL_BYTES, shorter, why_ended
+from kip33.formats.scan import SMALL_BYTES, aligned, shorter, why_ended
 
 WINDOW_BYTES: Final = 1 << 20
 _ROWS: Final = 4096
@@ -96,7 +96,7 @@ class BatchWindows:
 
     def __iter__(self) -> Iterator[HeldBatches]:
         """Yield the batches; raises CorruptSegmentError if the log becomes shorter meanwhile."""
-        buffer = np.empty(self._window_bytes, np.uint8)
+        buffer = aligned(self._window_bytes)
         rows = np.empty(_ROWS, BATCH)
         state = np.zeros(1, walk.STATE)
         state["end"], state["entry"] = self._size_bytes, self.position

@@ -1,4 +1,4 @@
-"""Decode the records of batches that are in memory, as rows of `formats.records.RECORD`.
+"""Decode the records of batches that are in memory, as rows of a table.
 
 Bodies are decompressed one after another into one array, until it has 1 MiB. Then one call reads
 the records of all of them, so a small batch costs little more than its bytes.
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD, NO_TIMESTAMP
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD
 from kip33.formats.codecs import (
     DECOMPRESSED_CHUNK_BYTES,
     LZ4_STORED,
@@ -38,11 +38,13 @@ from kip33.formats.held_batches import (
 )
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
-from kip33.formats.records import RECORD, record_error
+from kip33.formats.records import record_error
 
 Rows: TypeAlias = npt.NDArray[np.void]
+AddRows: TypeAlias = Callable[..., int]
+"""Takes `add_records`, in its form for a speed, and its first four arguments; calls it with room
+for the rows, and returns what it returned last. The bytes are valid until then."""
 
-_RECORD_ROWS: Final = 8192  # at once: they stay in the CPU's caches
 _RUN_BYTES: Final = 1 << 20
 # A small log does not wait for compiled code. Bytes count as they are decompressed: a log of 700
 # bytes may have a million records.
@@ -301,14 +303,6 @@ class RecordLimits(NamedTuple):
     only_with_timestamp: bool = False
 
 
-class DecodedRecords(NamedTuple):
-    """Rows of RECORD, and the bytes that they point into; both are valid until the next step."""
-
-    data: Any  # as `record_columns.add_fields` takes it at this speed
-    records: Rows
-    speed: Speed
-
-
 class UnreadableBatch(NamedTuple):
     """A batch whose next record cannot be read; the records before it were returned."""
 
@@ -325,15 +319,16 @@ class RecordDecoder:
         self._most = max_batch_bytes
         self._bytes_decoded = 0
         self._bodies = WholeBodies(max_batch_bytes)
-        self._rows = np.empty(_RECORD_ROWS, RECORD)
 
     def limit(self, limits: RecordLimits) -> None:
         """Return the records inside `limits` from now on."""
-        self._limits = np.array([limits[:4]], RECORD_LIMITS)
-        self._only_with_timestamp = limits.only_with_timestamp
+        self._limits = np.array([limits], RECORD_LIMITS)
 
-    def decode(self, held: HeldBatches) -> Iterator[DecodedRecords | UnreadableBatch]:
-        """Yield the records of batches, in order; after an unreadable batch come the next ones."""
+    def decode(self, held: HeldBatches, add_rows: AddRows) -> Iterator[UnreadableBatch | None]:
+        """Add the records of batches to a table, in order.
+
+        Yields None if the table is full, and unreadable batches; then come the next records.
+        """
         entries = np.empty(len(held.batches), ENTRY)
         speed = self._speed_for(int(held.batches["size_bytes"].sum()))
         speed(fill_entries)(_taken(held.data, speed), held.start, held.batches, entries)
@@ -341,7 +336,7 @@ class RecordDecoder:
         sizes = entries["stop"] - entries["start"]
         entries["kind"][is_plain & (sizes > self._most)] = UNREADABLE
         for array, run in self._runs(held, entries, is_plain):
-            yield from self._records(held, array, run)
+            yield from self._records(held, array, run, add_rows)
 
     def _runs(
         self, held: HeldBatches, entries: Rows, is_plain: npt.NDArray[np.bool_]
@@ -380,29 +375,22 @@ class RecordDecoder:
             return None
 
     def _records(
-        self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows
-    ) -> Iterator[DecodedRecords | UnreadableBatch]:
+        self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows, add_rows: AddRows
+    ) -> Iterator[UnreadableBatch | None]:
         cursor = np.zeros(1, CURSOR)
         cursor["at"] = -1
         size_bytes = int((entries["stop"] - entries["start"]).sum())
         speed = self._speed_for(size_bytes)
         self._bytes_decoded += size_bytes
         taken, add = _taken(data, speed), speed(add_records)
-        while True:
-            why = add(taken, entries, cursor, self._limits, self._rows)
-            records = self._rows[: int(cursor["rows"][0])]
-            if self._only_with_timestamp:
-                records = records[records["timestamp"] != NO_TIMESTAMP]
-            if len(records):
-                yield DecodedRecords(taken, records, speed)
-            cursor["rows"] = 0
-            if why == DONE:
-                return
-            if why == BAD:
-                position = int(entries["position"][cursor["entry"][0]])
-                yield UnreadableBatch(position, self._error_at(held, entries, cursor[0]))
-                cursor["entry"] += 1
-                cursor["at"] = -1
+        while (why := add_rows(add, taken, entries, cursor, self._limits)) != DONE:
+            if why != BAD:
+                yield None
+                continue
+            position = int(entries["position"][cursor["entry"][0]])
+            yield UnreadableBatch(position, self._error_at(held, entries, cursor[0]))
+            cursor["entry"] += 1
+            cursor["at"] = -1
 
     def _error_at(
         self, held: HeldBatches, entries: Rows, cursor: Any

@@ -71,7 +71,7 @@ def sections(data: Path, *, quick: bool) -> list[Section]:
 
 
 def write_log(kind: Kind, folder: Path, size_bytes: int) -> tuple[Path, int]:
-    """Write a log; return it and its number of records. Its offsets repeat."""
+    """Write a log; return it and its number of records."""
     values = random.Random(33)
     batches = []
     for _ in range(VARIANTS):
@@ -89,7 +89,10 @@ def write_log(kind: Kind, folder: Path, size_bytes: int) -> tuple[Path, int]:
     repeats = max(1, size_bytes // len(once))
     log = folder / f"{kind.codec}-{kind.records}-{size_bytes}" / f"{0:020d}.log"
     log.parent.mkdir()
-    log.write_bytes(once * repeats)
+    with log.open("wb") as file:
+        for number in range(repeats * VARIANTS):  # no CRC covers the base offset
+            base_offset = number * kind.records
+            file.write(base_offset.to_bytes(8) + batches[number % VARIANTS][8:])
     return log, repeats * VARIANTS * kind.records
 
 
