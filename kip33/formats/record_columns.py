@@ -24,9 +24,9 @@ from kip33.formats.held_batches import MESSAGE, UNREADABLE, V2_RECORDS, WRAPPED
 from kip33.formats.records import (
     APPEND_TYPE,
     CREATE_TYPE,
+    NO_FIELD,
     NO_HEADERS,
     NO_TYPE,
-    NOTHING,
     Headers,
     Place,
     read_record,
@@ -36,6 +36,8 @@ from kip33.formats.records import (
 
 Column: TypeAlias = tuple[Any, Any, Any]
 """Ends of the fields after a 0, whether each is not null, and their bytes side by side."""
+Row: TypeAlias = tuple[int, int, int, Place, Place, Headers]
+"""Offset, timestamp and its type, key, value, headers."""
 Columns: TypeAlias = tuple[Column, Column, Column, Column]
 Numbers: TypeAlias = tuple[Any, Any, Any, Any]
 """Offsets, timestamps, their types, and the ends of each record's headers after a 0."""
@@ -59,11 +61,11 @@ RECORD_LIMITS: Final = np.dtype(
 )
 """Records outside are read and validated, but get no row."""
 
-TABLE: Final = np.dtype(
+RECORD_TABLE: Final = np.dtype(
     [
         ("rows", np.int64),  # so far
         ("headers", np.int64),
-        ("needed_headers", np.int64),  # after NO_ROOM: with those of the next record
+        ("needed_headers", np.int64),  # after NEEDS_ROOM: with those of the next record
         ("most_rows", np.int64),
         ("most_bytes", np.int64),  # of all fields, unless one record has more
     ]
@@ -72,7 +74,7 @@ FIELD: Final = np.dtype(
     [
         ("is_wanted", np.int64),
         ("size_bytes", np.int64),  # so far
-        ("needed_bytes", np.int64),  # after NO_ROOM: with the next record's
+        ("needed_bytes", np.int64),  # after NEEDS_ROOM: with the next record's
         ("nulls", np.int64),
         ("whole", np.int64),  # position of the only one, which is not copied; -1: all are copied
     ]
@@ -82,9 +84,9 @@ KEY, VALUE, HEADER_KEY, HEADER_VALUE = range(4)
 
 # Why `add_records` returned.
 DONE: Final = 0  # all entries were read
-FULL: Final = 1  # the table has as many rows or bytes as it may have
+TABLE_FULL: Final = 1  # the table has as many rows or bytes as it may have
 BAD: Final = 2  # the next record of entry `cursor.entry` cannot be read
-NO_ROOM: Final = 3  # an array has no room for the next record
+NEEDS_ROOM: Final = 3  # an array has no room for the next record
 READ: Final = 4  # of `begin` and `next_message`
 
 
@@ -106,19 +108,19 @@ def read_message(data: Bytes, at: int, stop: int) -> tuple[int, int, int, Place,
     That is its end (-1: damage), its own timestamp and type, its key and its value.
     """
     if stop - at < 6:
-        return -1, 0, 0, NOTHING, NOTHING
+        return -1, 0, 0, NO_FIELD, NO_FIELD
     magic, attributes = int8_at(data, at + 4), int8_at(data, at + 5)
     timestamp, stamp_type = NO_TIMESTAMP, NO_TYPE
     at += 6
     if magic != 0:
         if stop - at < 8:
-            return -1, 0, 0, NOTHING, NOTHING
+            return -1, 0, 0, NO_FIELD, NO_FIELD
         timestamp = int64_at(data, at)
         stamp_type = APPEND_TYPE if attributes & LOG_APPEND_TIME else CREATE_TYPE
         at += 8
     key_bytes, key, at = legacy_field(data, at, stop)
     if at < 0:
-        return -1, 0, 0, NOTHING, NOTHING
+        return -1, 0, 0, NO_FIELD, NO_FIELD
     value_bytes, value, at = legacy_field(data, at, stop)
     return at, timestamp, stamp_type, (key, key_bytes), (value, value_bytes)
 
@@ -174,16 +176,16 @@ def next_message(
         size = int32_at(data, at + 8) if stop - at >= LOG_OVERHEAD else stop
         body, end = at + LOG_OVERHEAD, at + LOG_OVERHEAD + size
         if end > stop:  # truncated: Kafka skips it
-            return DONE, 0, 0, 0, 0, NOTHING, NOTHING
+            return DONE, 0, 0, 0, 0, NO_FIELD, NO_FIELD
         offset = java_sum(cursor["base"], int64_at(data, at))
     elif cursor["number"] > 0:
-        return DONE, 0, 0, 0, 0, NOTHING, NOTHING
+        return DONE, 0, 0, 0, 0, NO_FIELD, NO_FIELD
     after, timestamp, stamp_type, key, value = read_message(data, body, end)
     if after < 0:
-        return BAD, 0, 0, 0, 0, NOTHING, NOTHING
+        return BAD, 0, 0, 0, 0, NO_FIELD, NO_FIELD
     if entry["kind"] == WRAPPED:
         if int8_at(data, body + 5) & CODEC_MASK:
-            return BAD, 0, 0, 0, 0, NOTHING, NOTHING
+            return BAD, 0, 0, 0, 0, NO_FIELD, NO_FIELD
         if entry["magic"] == 0:
             stamp_type = NO_TYPE
         elif entry["attributes"] & LOG_APPEND_TIME:
@@ -227,16 +229,14 @@ def put_field(data: Bytes, place: Place, field: Any, number: int, column: Column
 
 def put_row(
     data: Bytes,
-    row: tuple[int, int, int],
-    key: Place,
-    value: Place,
-    headers: Headers,
+    row: Row,
     table: Any,
     fields: Any,
     numbers: Numbers,
     columns: Columns,
 ) -> int:
-    """Add a row: `row` is offset, timestamp and type. Returns READ, or FULL or NO_ROOM."""
+    """Add a row; return READ, or TABLE_FULL or NEEDS_ROOM."""
+    offset, timestamp, stamp_type, key, value, headers = row
     rows, most_bytes = int(table["rows"]), int(table["most_bytes"])
     at, count, more_keys, more_values = headers
     if fields[HEADER_KEY]["is_wanted"] == 0:
@@ -247,7 +247,7 @@ def put_row(
     for number in range(4):
         used += int(fields[number]["size_bytes"])
     if rows == table["most_rows"] or (rows > 0 and used > most_bytes):
-        return FULL
+        return TABLE_FULL
     is_room = rows < len(numbers[0])
     is_room &= has_room(fields[KEY], key, more_key, most_bytes, len(columns[KEY][2]))
     is_room &= has_room(fields[VALUE], value, more_value, most_bytes, len(columns[VALUE][2]))
@@ -263,8 +263,8 @@ def put_row(
         room = len(columns[HEADER_VALUE][2])
         is_room &= has_room(fields[HEADER_VALUE], (start, size), more_values, alone, room)
     if not is_room:
-        return NO_ROOM
-    numbers[0][rows], numbers[1][rows], numbers[2][rows] = row
+        return NEEDS_ROOM
+    numbers[0][rows], numbers[1][rows], numbers[2][rows] = offset, timestamp, stamp_type
     if fields[KEY]["is_wanted"]:
         put_field(data, key, fields[KEY], rows, columns[KEY])
     if fields[VALUE]["is_wanted"]:
@@ -410,8 +410,8 @@ def add_entry(
             and timestamp <= limit["last_timestamp"]
             and (timestamp != NO_TIMESTAMP or not limit["only_with_timestamp"])
         ):
-            row = (offset, timestamp, stamp_type)
-            outcome = put_row(data, row, key, value, headers, table, fields, numbers, columns)
+            row = (offset, timestamp, stamp_type, key, value, headers)
+            outcome = put_row(data, row, table, fields, numbers, columns)
             if outcome != READ:
                 return outcome
         cursor["at"] = after
@@ -419,7 +419,7 @@ def add_entry(
     return DONE
 
 
-def add_records(
+def add_records(  # parameters: compiled code takes each array of a table alone
     data: Bytes,
     entries: Any,
     cursors: Any,
@@ -445,9 +445,8 @@ def add_records(
 ) -> int:
     """Add a row for each record of the entries that is inside the limits; return why it stopped.
 
-    `cursors`, `limits` and `tables` are arrays of one CURSOR, RECORD_LIMITS and TABLE, `fields` of
-    four FIELD. A column of `fields` is the ends of its fields after a 0, whether each is not null,
-    and their bytes. After BAD the caller continues with the next entry.
+    `cursors`, `limits` and `tables` are arrays of one CURSOR, RECORD_LIMITS and RECORD_TABLE,
+    `fields` of four FIELD. After BAD the caller continues with the next entry.
     """
     cursor, limit, table = cursors[0], limits[0], tables[0]
     numbers = (offsets, timestamps, timestamp_types, header_ends)

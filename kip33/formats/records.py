@@ -480,7 +480,7 @@ Place: TypeAlias = tuple[int, int]
 """Where a field is in an array, and its size; -1: null."""
 Headers: TypeAlias = tuple[int, int, int, int]
 """Where a record's headers are, their number, and the bytes of all their keys and values."""
-NOTHING: Final = (0, -1)
+NO_FIELD: Final = (0, -1)
 NO_HEADERS: Final = (0, 0, 0, 0)
 
 
@@ -528,26 +528,26 @@ def read_record(data: Bytes, at: int, limit: int) -> tuple[int, int, int, Place,
     """
     length, at = short_at(data, at, limit, 5)
     if at < 0 or length < 0 or length > limit - at:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     stop = at + length
     timestamp_delta, at = short_at(data, at + 1, stop, 10)
     if at < 0:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     offset_delta, at = short_at(data, at, stop, 5)
     if at < 0:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     key_bytes, key = short_at(data, at, stop, 5)
     if key < 0 or key_bytes > stop - key:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     value_bytes, value = short_at(data, key + max(key_bytes, 0), stop, 5)
     if value < 0 or value_bytes > stop - value:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     count, at = short_at(data, value + max(value_bytes, 0), stop, 5)
     if at < 0 or count < 0 or count > stop - at:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     end, headers = headers_at(data, at, stop, count)
     if end != stop:
-        return -1, 0, 0, NOTHING, NOTHING, NO_HEADERS
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     return stop, timestamp_delta, offset_delta, (key, key_bytes), (value, value_bytes), headers
 
 

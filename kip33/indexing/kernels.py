@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from kip33.formats import walk
 from kip33.formats.batch import BATCH
+from kip33.formats.body_blocks import place_bodies
 from kip33.formats.crc import with_crc32c
 from kip33.formats.held_batches import ENTRY, fill_entries
 from kip33.formats.native import library
@@ -27,7 +28,7 @@ from kip33.formats.record_columns import (
     CURSOR,
     FIELD,
     RECORD_LIMITS,
-    TABLE,
+    RECORD_TABLE,
     add_records,
 )
 from kip33.formats.records import FRONT, read_fronts
@@ -72,8 +73,15 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_truth.watch_offset_gaps: (batches, gaps, entries, entries),
         index_truth.watch_time_gaps: (batches, gaps, stairs),
         fill_entries: (data, 0, batches, bodies),
+        place_bodies: (data, bodies, 0, written, 0, 0, 0),
         add_records: (
-            *(data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), np.zeros(1, TABLE)),
+            *(
+                data,
+                bodies,
+                np.zeros(1, CURSOR),
+                np.zeros(1, RECORD_LIMITS),
+                np.zeros(1, RECORD_TABLE),
+            ),
             *(np.zeros(4, FIELD), numbers, numbers, sizes, sizes),
             *((sizes, written, written) * 4),
         ),

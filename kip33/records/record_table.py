@@ -19,8 +19,8 @@ from kip33.formats.record_columns import (
     HEADER_KEY,
     HEADER_VALUE,
     KEY,
-    NO_ROOM,
-    TABLE,
+    NEEDS_ROOM,
+    RECORD_TABLE,
     VALUE,
 )
 from kip33.formats.whole_bodies import RecordDecoder, RecordLimits, UnreadableBatch
@@ -43,7 +43,7 @@ class RecordRows:
         """Start empty; `schema` has some columns of RECORDS."""
         self._decoder = RecordDecoder(max_batch_bytes=max_batch_bytes)
         self._schema = schema
-        self._table = np.zeros(1, TABLE)
+        self._table = np.zeros(1, RECORD_TABLE)
         self._table["most_rows"], self._table["most_bytes"] = ENOUGH_ROWS, MOST_PAYLOAD_BYTES
         self._fields = np.zeros(4, FIELD)
         for number, name in enumerate(("key", "value", "headers", "headers")):
@@ -80,7 +80,7 @@ class RecordRows:
             )
             for column in self._columns:
                 column.keep_whole(data)
-            if why != NO_ROOM:
+            if why != NEEDS_ROOM:
                 return why
             self._grow()
 
