@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kip33.formats.batch import CODEC_MASK, CODEC_NAMES
 from kip33.formats.codecs import LZ4_STORED, XERIAL_HEADER_BYTES, XERIAL_MAGIC
-from kip33.formats.crc import Bytes, copy_bytes, int32_at, int64_at
+from kip33.formats.crc import Bytes, copy_bytes, int8_at, int32_at, int64_at
 from kip33.formats.held_batches import UNREADABLE, V2_RECORDS
 
 SNAPPY, LZ4 = CODEC_NAMES.index("snappy"), CODEC_NAMES.index("lz4")
@@ -24,6 +24,11 @@ _LZ4_LAST_BYTES: Final = 8  # no shorter rest follows literals: an offset, a tok
 _LZ4_FREE_BYTES: Final = 12  # no match begins nearer to the most that a block may have
 
 
+def byte_at(data: Bytes, at: int) -> int:
+    """Return the unsigned byte at `at`, as a signed number in compiled code, too."""
+    return int8_at(data, at) & 0xFF
+
+
 def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int) -> int:
     """Decompress a block to `target[to:limit]`; return the end of its bytes, -1 if left to others.
 
@@ -31,14 +36,14 @@ def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int)
     """
     begin = to
     while at < stop:
-        token = int(data[at])
+        token = byte_at(data, at)
         at += 1
         count = token >> 4
         more = 255 if count == 15 else 0
         while more == 255:
             if at >= stop:
                 return -1
-            more = int(data[at])
+            more = byte_at(data, at)
             at += 1
             count += more
         if count > stop - at or count > limit - to:
@@ -50,14 +55,14 @@ def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int)
             return to
         if stop - at < _LZ4_LAST_BYTES or limit - to < _LZ4_FREE_BYTES:
             return -1
-        source = to - (int(data[at]) | int(data[at + 1]) << 8)
+        source = to - (byte_at(data, at) | byte_at(data, at + 1) << 8)
         at += 2
         count = (token & 15) + 4
         more = 255 if count == 19 else 0
         while more == 255:
             if at >= stop:
                 return -1
-            more = int(data[at])
+            more = byte_at(data, at)
             at += 1
             count += more
         if source < begin or source == to or count > limit - to:
@@ -77,16 +82,16 @@ def lz4_body(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int) 
     """
     if stop - at < _LZ4_HEADER_BYTES or int32_at(data, at) != _LZ4_MAGIC:
         return -1
-    size, check = int(data[at + 5]), int(data[at + 6])
+    size, check = byte_at(data, at + 5), byte_at(data, at + 6)
     is_known = (size == 0x40 and check == 0x82) or (size == 0x50 and check == 0xFB)
     is_known |= (size == 0x60 and check == 0x51) or (size == 0x70 and check == 0x73)
-    if int(data[at + 4]) != _LZ4_FLAGS or not is_known:
+    if byte_at(data, at + 4) != _LZ4_FLAGS or not is_known:
         return -1
     most = 1 << (2 * (size >> 4) + 8)
     at += _LZ4_HEADER_BYTES
     while stop - at >= 4:
-        word = int(data[at]) | int(data[at + 1]) << 8
-        word |= int(data[at + 2]) << 16 | int(data[at + 3]) << 24
+        word = byte_at(data, at) | byte_at(data, at + 1) << 8
+        word |= byte_at(data, at + 2) << 16 | byte_at(data, at + 3) << 24
         at += 4
         if word == 0:
             return to
@@ -113,7 +118,7 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
     while byte >= 128:
         if at >= stop or shift > 28:
             return -1
-        byte = int(data[at])
+        byte = byte_at(data, at)
         claimed |= (byte & 127) << shift
         at += 1
         shift += 7
@@ -121,7 +126,7 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
     if end > limit:
         return -1
     while at < stop:
-        tag = int(data[at])
+        tag = byte_at(data, at)
         at += 1
         kind, count = tag & 3, (tag >> 2) + 1
         if kind == 0:
@@ -131,7 +136,7 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
                     return -1
                 count = 1
                 for i in range(extra):
-                    count += int(data[at + i]) << 8 * i
+                    count += byte_at(data, at + i) << 8 * i
                 at += extra
             if count > stop - at or count > end - to:
                 return -1
@@ -144,7 +149,7 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
             return -1
         offset = 0
         for i in range(size):
-            offset |= int(data[at + i]) << 8 * i
+            offset |= byte_at(data, at + i) << 8 * i
         at += size
         if kind == 1:
             offset |= tag >> 5 << 8
