@@ -228,12 +228,7 @@ def put_field(data: Bytes, place: Place, field: Any, number: int, column: Column
 
 
 def put_row(
-    data: Bytes,
-    row: Row,
-    table: Any,
-    fields: Any,
-    numbers: Numbers,
-    columns: Columns,
+    data: Bytes, row: Row, table: Any, fields: Any, numbers: Numbers, columns: Columns
 ) -> int:
     """Add a row; return READ, or TABLE_FULL or NEEDS_ROOM."""
     offset, timestamp, stamp_type, key, value, headers = row
@@ -305,12 +300,9 @@ def add_plain(
     key_nulls, value_nulls = int(fields[KEY]["nulls"]), int(fields[VALUE]["nulls"])
     most_bytes = int(table["most_bytes"] - fields[HEADER_KEY]["size_bytes"])
     most_bytes -= int(fields[HEADER_VALUE]["size_bytes"])
-    stop, first_offset, stamp = (
-        int(entry["stop"]),
-        int(entry["offset"]),
-        int(entry["base_timestamp"]),
-    )
-    is_stamped, stamp_type = entry["attributes"] & LOG_APPEND_TIME != 0, CREATE_TYPE
+    stop, first_offset = int(entry["stop"]), int(entry["offset"])
+    stamp, stamp_type = int(entry["base_timestamp"]), CREATE_TYPE
+    is_stamped = entry["attributes"] & LOG_APPEND_TIME != 0
     if is_stamped:
         stamp, stamp_type = int(entry["max_timestamp"]), APPEND_TYPE
     least_offset, most_offset = int(limit["first_offset"]), int(limit["last_offset"])
