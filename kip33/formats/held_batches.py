@@ -175,11 +175,13 @@ def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return view
 
 
-def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:
+def fill_entries(data: Bytes, start: int, batches: Any, entries: Any, most_bytes: int) -> int:
     """Fill one entry per batch, with the place of its body as it is stored.
 
-    `data` has the batches; its first byte is at position `start` of the log.
+    `data` has the batches; its first byte is at position `start` of the log. A body of more than
+    `most_bytes` is unreadable. Returns the number of bodies that are compressed.
     """
+    compressed = 0
     for i in range(batches.size):
         batch, entry = batches[i], entries[i]
         at = batch["position"] - start
@@ -202,6 +204,11 @@ def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:
         else:
             entry["kind"] = MESSAGE
             entry["start"] = at + LOG_OVERHEAD
+        if batch["attributes"] & CODEC_MASK:
+            compressed += 1
+        elif entry["stop"] - entry["start"] > most_bytes:
+            entry["kind"] = UNREADABLE
+    return compressed
 
 
 def _find_wrapped(data: Bytes, at: int, entry: Any) -> None:

@@ -278,21 +278,20 @@ class RecordDecoder:
         Yields None if the table is full, and unreadable batches; then come the next records.
         """
         entries = np.empty(len(held.batches), ENTRY)
-        speed = self._speed_for(int(held.batches["size_bytes"].sum()))
-        speed(fill_entries)(_taken(held.data, speed), held.start, held.batches, entries)
-        is_plain = entries["attributes"] & CODEC_MASK == 0
-        sizes = entries["stop"] - entries["start"]
-        entries["kind"][is_plain & (sizes > self._most)] = UNREADABLE
-        for array, run in self._runs(held, entries, is_plain, speed):
-            yield from self._records(held, array, run, add_rows)
+        speed = self._speed_for(held.batches["size_bytes"])
+        compressed = speed(fill_entries)(
+            *(_taken(held.data, speed), held.start, held.batches, entries, self._most)
+        )
+        if compressed:
+            for array, run in self._runs(held, entries, speed):
+                yield from self._records(held, array, run, add_rows)
+        else:
+            yield from self._records(held, held.data, entries, add_rows)
 
     def _runs(
-        self, held: HeldBatches, entries: Rows, is_plain: npt.NDArray[np.bool_], speed: Speed
+        self, held: HeldBatches, entries: Rows, speed: Speed
     ) -> Iterator[tuple[npt.NDArray[np.uint8], Rows]]:
         """Yield arrays, each with the entries whose bodies it has."""
-        if is_plain.all():
-            yield held.data, entries
-            return
         stored, bodies = held.data.data, self._bodies
         is_empty = (entries["kind"] == V2_RECORDS) & (entries["count"] <= 0)
         is_skipped = (is_empty | (entries["kind"] == UNREADABLE)).tolist()
@@ -307,32 +306,26 @@ class RecordDecoder:
             if number < len(entries) and bodies.size_bytes < RUN_BYTES:
                 if not is_skipped[number]:
                     body = stored[starts[number] : stops[number]]
-                    placed = self._placed(body, codecs[number], magics[number])
-                    if placed is None:
-                        entries["kind"][number] = UNREADABLE
-                    else:
+                    try:
+                        placed = bodies.append(body, codecs[number], magic=magics[number])
                         new_starts[number], new_stops[number], are_complete[number] = placed
+                    except UnsupportedFormatError:
+                        entries["kind"][number] = UNREADABLE
                 number += 1
             if bodies.size_bytes >= RUN_BYTES or number == len(entries):
                 yield bodies.data, entries[first:number]
                 first = number
                 bodies.clear()
 
-    def _placed(self, stored: memoryview, codec: int, magic: int) -> PlacedBody | None:
-        """Put a body with the others; return its place, None for a codec that is not there."""
-        try:
-            return self._bodies.append(stored, codec, magic=magic)
-        except UnsupportedFormatError:
-            return None
-
     def _records(
         self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows, add_rows: AddRows
     ) -> Iterator[UnreadableBatch | None]:
         cursor = np.zeros(1, CURSOR)
         cursor["at"] = -1
-        size_bytes = int((entries["stop"] - entries["start"]).sum())
-        speed = self._speed_for(size_bytes)
-        self._bytes_decoded += size_bytes
+        sizes = entries["stop"] - entries["start"]
+        speed = self._speed_for(sizes)
+        if speed is plain:
+            self._bytes_decoded += int(sizes.sum())
         taken, add = _taken(data, speed), speed(add_records)
         while (why := add_rows(add, taken, entries, cursor, self._limits)) != DONE:
             if why != BAD:
@@ -361,9 +354,13 @@ class RecordDecoder:
             read=(read, read_bytes),
         )
 
-    def _speed_for(self, size_bytes: int) -> Speed:
-        """Return the speed at which the next bytes are read."""
-        return compiled if self._bytes_decoded + size_bytes > PLAIN_BYTES else plain
+    def _speed_for(self, sizes: npt.NDArray[np.int64]) -> Speed:
+        """Return the speed at which bytes of these sizes are read: compiled, once it was."""
+        if self._bytes_decoded <= PLAIN_BYTES:
+            if self._bytes_decoded + int(sizes.sum()) <= PLAIN_BYTES:
+                return plain
+            self._bytes_decoded = PLAIN_BYTES + 1
+        return compiled
 
 
 def _taken(data: npt.NDArray[np.uint8], speed: Speed) -> Any:

@@ -72,7 +72,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_truth.watch_places: (batches, numbers, places, lasts),
         index_truth.watch_offset_gaps: (batches, gaps, entries, entries),
         index_truth.watch_time_gaps: (batches, gaps, stairs),
-        fill_entries: (data, 0, batches, bodies),
+        fill_entries: (data, 0, batches, bodies, 0),
         place_bodies: (data, bodies, 0, written, 0, 0, 0),
         add_records: (
             *(
