@@ -21,6 +21,7 @@ _LZ4_MAGIC: Final = 0x04224D18
 _LZ4_FLAGS: Final = 0x60
 _LZ4_HEADER_BYTES: Final = 7
 _LZ4_LAST_BYTES: Final = 8  # no shorter rest follows literals: an offset, a token, 5 literals
+_UNIT_BYTES: Final = 32  # are copied if there is room: to guess a loop's end wrongly takes longer
 _LZ4_FREE_BYTES: Final = 12  # no match begins nearer to the most that a block may have
 
 
@@ -48,7 +49,8 @@ def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int)
             count += more
         if count > stop - at or count > limit - to:
             return -1
-        copy_bytes(target, to, data, at, count)
+        is_short = count <= _UNIT_BYTES and min(stop - at, limit - to) >= 2 * _UNIT_BYTES
+        copy_bytes(target, to, data, at, _UNIT_BYTES if is_short else count)
         at += count
         to += count
         if at == stop:
@@ -67,6 +69,10 @@ def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int)
             count += more
         if source < begin or source == to or count > limit - to:
             return -1
+        if is_short and count <= _UNIT_BYTES and to - source >= _UNIT_BYTES:
+            copy_bytes(target, to, target, source, _UNIT_BYTES)
+            to += count
+            continue
         while count > 0:  # bytes that repeat are copied twice as many at a time
             part = min(count, to - source)
             copy_bytes(target, to, target, source, part)
