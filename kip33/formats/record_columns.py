@@ -29,6 +29,7 @@ from kip33.formats.records import (
     NO_TYPE,
     Headers,
     Place,
+    headers_at,
     read_record,
     short_at,
     sized_at,
@@ -288,8 +289,9 @@ def add_plain(
 ) -> None:
     """Add rows for the next records of magic 2, up to one that is not like nearly all.
 
-    That is one with headers, the last one, and one that has no room or no row, or is damaged. This
-    is where the time goes, so the record is read here and all that the loop needs is in locals.
+    That is one with headers that are wanted, the last one, and one that has no room or no row, or
+    is damaged. This is where the time goes, so the record is read here and all that the loop needs
+    is in locals.
     """
     offsets, timestamps, timestamp_types, header_ends = numbers
     key_ends, key_is_valid, keys = columns[KEY]
@@ -329,8 +331,12 @@ def add_plain(
         value_bytes, value = short_at(data, key + max(key_bytes, 0), end, 5)
         if value < 0 or value_bytes > end - value:
             break
-        place = value + max(value_bytes, 0)
-        if place != end - 1 or data[place] != 0:
+        count, place = short_at(data, value + max(value_bytes, 0), end, 5)
+        if count != 0 and place >= 0:
+            if wants_headers or count < 0 or count > end - place:
+                break
+            place = headers_at(data, place, end, count)[0]
+        if place != end:
             break
         if offset < least_offset or offset > most_offset:
             break
