@@ -134,5 +134,8 @@ def will_need(data: Bytes, at: int) -> None:
 
 
 def copy_bytes(target: Any, at: int, data: Bytes, start: int, count: int) -> None:
-    """Copy `data[start : start + count]` to `target[at : at + count]`."""
+    """Copy `data[start : start + count]` to `target[at : at + count]`.
+
+    Compiled code may also change bytes of `target` after those.
+    """
     target[at : at + count] = data[start : start + count]

@@ -24,7 +24,7 @@ from kip33.formats.batch import (
 from kip33.formats.byte_sources import ReadInto, fill_from
 from kip33.formats.crc import Bytes, int32_at, int64_at
 from kip33.formats.native import compiled, crc32c_tables
-from kip33.formats.scan import SMALL_BYTES, shorter, why_ended
+from kip33.formats.scan import SMALL_BYTES, aligned, shorter, why_ended
 
 WINDOW_BYTES: Final = 1 << 20
 _ROWS: Final = 4096
@@ -96,7 +96,7 @@ class BatchWindows:
 
     def __iter__(self) -> Iterator[HeldBatches]:
         """Yield the batches; raises CorruptSegmentError if the log becomes shorter meanwhile."""
-        buffer = np.empty(self._window_bytes, np.uint8)
+        buffer = aligned(self._window_bytes)
         rows = np.empty(_ROWS, BATCH)
         state = np.zeros(1, walk.STATE)
         state["end"], state["entry"] = self._size_bytes, self.position
@@ -175,11 +175,13 @@ def read_only(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return view
 
 
-def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:
+def fill_entries(data: Bytes, start: int, batches: Any, entries: Any, most_bytes: int) -> int:
     """Fill one entry per batch, with the place of its body as it is stored.
 
-    `data` has the batches; its first byte is at position `start` of the log.
+    `data` has the batches; its first byte is at position `start` of the log. A body of more than
+    `most_bytes` is unreadable. Returns the number of bodies that are compressed.
     """
+    compressed = 0
     for i in range(batches.size):
         batch, entry = batches[i], entries[i]
         at = batch["position"] - start
@@ -202,6 +204,11 @@ def fill_entries(data: Bytes, start: int, batches: Any, entries: Any) -> None:
         else:
             entry["kind"] = MESSAGE
             entry["start"] = at + LOG_OVERHEAD
+        if batch["attributes"] & CODEC_MASK:
+            compressed += 1
+        elif entry["stop"] - entry["start"] > most_bytes:
+            entry["kind"] = UNREADABLE
+    return compressed
 
 
 def _find_wrapped(data: Bytes, at: int, entry: Any) -> None:

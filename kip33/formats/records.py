@@ -469,27 +469,19 @@ def _int32_at(source: SeekableBytes, at: int) -> int:
     return _take_int(PieceReader(pieces_of(source, at, at + 4)), 4)
 
 
-RECORD: Final = np.dtype(
-    [
-        ("offset", np.int64),
-        ("timestamp", np.int64),  # -1: none
-        ("key", np.int64),  # position in the array
-        ("value", np.int64),
-        ("headers", np.int64),  # position of the first header
-        ("key_bytes", np.int32),  # -1: null
-        ("value_bytes", np.int32),
-        ("headers_count", np.int32),
-        ("timestamp_type", np.int32),
-    ]
-)
-"""One row per record."""
-
 FRONT: Final = np.dtype([("timestamp_delta", np.int64), ("offset_delta", np.int64)])
 """One row per record of which only the front is read."""
 
 NO_TYPE: Final = -1  # timestamp types, by Kafka's numbers
 CREATE_TYPE: Final = 0
 APPEND_TYPE: Final = 1
+
+Place: TypeAlias = tuple[int, int]
+"""Where a field is in an array, and its size; -1: null."""
+Headers: TypeAlias = tuple[int, int, int, int]
+"""Where a record's headers are, their number, and the bytes of all their keys and values."""
+NO_FIELD: Final = (0, -1)
+NO_HEADERS: Final = (0, 0, 0, 0)
 
 
 def short_at(data: Bytes, at: int, stop: int, most_bytes: int) -> tuple[int, int]:
@@ -514,48 +506,49 @@ def sized_at(data: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     return size, at, at + size
 
 
-def _after_headers(data: Bytes, at: int, stop: int, count: int) -> int:
-    """Return the position after `count` record headers, -1 for damage."""
+def headers_at(data: Bytes, at: int, stop: int, count: int) -> tuple[int, Headers]:
+    """Return the end of `count` record headers, -1 for damage, and what they are."""
+    key_bytes, value_bytes, place = 0, 0, at
     for _ in range(count):
-        size, _, at = sized_at(data, at, stop)
-        if at < 0 or size < 0:
-            return -1
-        _, _, at = sized_at(data, at, stop)
-        if at < 0:
-            return -1
-    return at
+        size, _, place = sized_at(data, place, stop)
+        if place < 0 or size < 0:
+            return -1, NO_HEADERS
+        key_bytes += size
+        size, _, place = sized_at(data, place, stop)
+        if place < 0:
+            return -1, NO_HEADERS
+        value_bytes += max(size, 0)
+    return place, (at, count, key_bytes, value_bytes)
 
 
-def read_record(data: Bytes, at: int, limit: int, row: Any) -> tuple[int, int, int]:
-    """Fill `row` from the record of magic 2 at `at`, which ends at `limit` or before.
+def read_record(data: Bytes, at: int, limit: int) -> tuple[int, int, int, Place, Place, Headers]:
+    """Return what the record of magic 2 at `at` is, which ends at `limit` or before.
 
-    Returns its end, -1 for damage, and the deltas of its timestamp and its offset.
+    That is its end (-1: damage), the deltas of its timestamp and its offset, key, value, headers.
     """
     length, at = short_at(data, at, limit, 5)
     if at < 0 or length < 0 or length > limit - at:
-        return -1, 0, 0
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     stop = at + length
     timestamp_delta, at = short_at(data, at + 1, stop, 10)
     if at < 0:
-        return -1, 0, 0
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
     offset_delta, at = short_at(data, at, stop, 5)
     if at < 0:
-        return -1, 0, 0
-    size, start, at = sized_at(data, at, stop)
-    if at < 0:
-        return -1, 0, 0
-    row["key_bytes"], row["key"] = size, start
-    size, start, at = sized_at(data, at, stop)
-    if at < 0:
-        return -1, 0, 0
-    row["value_bytes"], row["value"] = size, start
-    count, at = varint_at(data, at, stop, 5)
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
+    key_bytes, key = short_at(data, at, stop, 5)
+    if key < 0 or key_bytes > stop - key:
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
+    value_bytes, value = short_at(data, key + max(key_bytes, 0), stop, 5)
+    if value < 0 or value_bytes > stop - value:
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
+    count, at = short_at(data, value + max(value_bytes, 0), stop, 5)
     if at < 0 or count < 0 or count > stop - at:
-        return -1, 0, 0
-    row["headers_count"], row["headers"] = count, at
-    if _after_headers(data, at, stop, count) != stop:
-        return -1, 0, 0
-    return stop, timestamp_delta, offset_delta
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
+    end, headers = headers_at(data, at, stop, count)
+    if end != stop:
+        return -1, 0, 0, NO_FIELD, NO_FIELD, NO_HEADERS
+    return stop, timestamp_delta, offset_delta, (key, key_bytes), (value, value_bytes), headers
 
 
 def read_fronts(data: Bytes, at: int, stop: int, fronts: Any) -> tuple[int, int]:

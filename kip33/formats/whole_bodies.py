@@ -1,17 +1,16 @@
-"""Decode the records of batches that are in memory, as rows of `formats.records.RECORD`.
+"""Decode the records of batches that are in memory, as rows of a table.
 
 Bodies are decompressed one after another into one array, until it has 1 MiB. Then one call reads
 the records of all of them, so a small batch costs little more than its bytes.
 
 Nearly every body is what a current client writes: one zstd frame, one gzip member, snappy blocks,
-or one LZ4 frame without extras. `WholeBodies` decodes those in one step, straight into the array.
+or one LZ4 frame without extras. `WholeBodies` decodes those in one step, straight into the array;
+snappy and LZ4 many in one call (`kip33.formats.body_blocks`).
 Everything else, damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as
 Kafka does and finds the bytes before any damage. The memory in use grows with the bytes that were
 decoded, never with a size that a header claims.
 """
 
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -19,13 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.errors import CorruptSegmentError, UnsupportedFormatError
-from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD, NO_TIMESTAMP
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, LOG_OVERHEAD
+from kip33.formats.body_blocks import LZ4, SNAPPY, place_bodies
 from kip33.formats.codecs import (
     DECOMPRESSED_CHUNK_BYTES,
-    LZ4_STORED,
-    XERIAL_HEADER_BYTES,
-    XERIAL_MAGIC,
-    claimed_snappy_bytes,
     decompress,
 )
 from kip33.formats.held_batches import (
@@ -38,12 +34,14 @@ from kip33.formats.held_batches import (
 )
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
-from kip33.formats.records import RECORD, record_error
+from kip33.formats.records import record_error
 
 Rows: TypeAlias = npt.NDArray[np.void]
+AddRows: TypeAlias = Callable[..., int]
+"""Takes `add_records`, in its form for a speed, and its first four arguments; calls it with room
+for the rows, and returns what it returned last. The bytes are valid until then."""
 
-_RECORD_ROWS: Final = 8192  # at once: they stay in the CPU's caches
-_RUN_BYTES: Final = 1 << 20
+RUN_BYTES: Final = 1 << 20
 # A small log does not wait for compiled code. Bytes count as they are decompressed: a log of 700
 # bytes may have a million records.
 PLAIN_BYTES: Final = 1 << 16
@@ -51,16 +49,10 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 _FIRST_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
-_LZ4_BLOCK_BYTES: Final = {  # by the first bytes of a frame: magic, flags, block size, checksum
-    bytes.fromhex("04224d18604082"): 1 << 16,
-    bytes.fromhex("04224d186050fb"): 1 << 18,
-    bytes.fromhex("04224d18606051"): 1 << 20,
-    bytes.fromhex("04224d18607073"): 1 << 22,
-}
-_LZ4_HEADER_BYTES: Final = 7
-_LZ4_WORD: Final = struct.Struct("<I")  # before a block: its size, or 0 after the last one
-_LZ4_DENSEST: Final = 255  # bytes from one
-_XERIAL_SIZE: Final = struct.Struct(">i")
+_NONE, _GZIP, _ZSTD = (CODEC_NAMES.index(name) for name in ("none", "gzip", "zstd"))
+_GZIP_START: Final = bytes.fromhex("1f8b0800")  # with other flags, ISA-L takes what zlib refuses
+_SHORT_BYTES: Final = 1 << 13  # a reader for so short a body takes as long as the body
+_SHORT_BODY_BYTES: Final = 1 << 16
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
@@ -80,13 +72,14 @@ class WholeBodies:
         self._most = max_batch_bytes
         self._stop = 0
         self._use(np.empty(_FIRST_BYTES, np.uint8))
-        self._decoders: dict[str, Callable[[memoryview], bool]] = {
-            "gzip": self._gzip,
-            "snappy": self._snappy,
-            "lz4": self._lz4,
-            "zstd": self._zstd,
+        self._decoders: dict[int, Callable[[memoryview], bool]] = {
+            _NONE: self._put,
+            _GZIP: self._gzip,
+            _ZSTD: self._zstd,
         }
+        self._isal: Any = None
         self._zstandard: Any = None
+        self._short_most = min(_SHORT_BODY_BYTES, max_batch_bytes)
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
@@ -107,6 +100,18 @@ class WholeBodies:
     def _use(self, array: npt.NDArray[np.uint8]) -> None:
         self._array, self._view = array, array.data
 
+    def place(self, data: npt.NDArray[np.uint8], entries: Rows, first: int) -> int:
+        """Decompress snappy and LZ4 bodies of entries from the `first` on; return the next one.
+
+        Their places in `entries` become those after the other bodies. It stops before a body that
+        `append` must decode, and as soon as there are enough bytes.
+        """
+        next_one, self._stop = compiled(place_bodies)(
+            *(read_only(data), entries, first),
+            *(self._array, self._stop, self._most, RUN_BYTES),
+        )
+        return int(next_one)
+
     def append(self, stored: memoryview, codec: int, *, magic: int) -> PlacedBody:
         """Decompress a body and place it after the others.
 
@@ -114,14 +119,11 @@ class WholeBodies:
         have, BatchTooLargeError for a body that is too large; it then has no bytes in the array.
         """
         start = self._stop
-        name = CODEC_NAMES[codec]
-        decoder = self._decoders.get(name) if (name, magic) not in _UNUSUAL else None
-        if name == "none":
-            self._put(stored)
-        elif decoder is None or not decoder(stored):
+        decoder = self._decoders.get(codec) if magic >= 2 or codec != _ZSTD else None
+        if decoder is None or not decoder(stored):
             self._stop = start
             try:
-                self._exactly(stored, name, magic)
+                self._exactly(stored, CODEC_NAMES[codec], magic)
             except CorruptSegmentError:
                 return PlacedBody(start, self._stop, is_complete=False)
             except Exception:
@@ -134,17 +136,19 @@ class WholeBodies:
         for piece in body:
             self._put(piece)
 
-    def _put(self, piece: bytes | memoryview) -> None:
-        self._room(len(piece), len(piece))[:] = piece
-        self._stop += len(piece)
+    def _put(self, piece: bytes | memoryview) -> bool:
+        stop = self._stop + len(piece)
+        if stop > self._array.size:
+            self._grow(len(piece))
+        self._view[self._stop : stop] = piece
+        self._stop = stop
+        return True
 
-    def _room(self, count: int, most: int | None = None) -> memoryview:
-        """Return the free bytes after the bodies: at least `count`, and no more than `most`."""
-        if self._array.size - self._stop < count:
-            larger = self._larger(self._stop + count)
-            larger[: self._stop] = self._array[: self._stop]
-            self._use(larger)
-        return self._view[self._stop : None if most is None else self._stop + most]
+    def _grow(self, count: int) -> None:
+        """Make room for `count` bytes after the bodies."""
+        larger = self._larger(self._stop + count)
+        larger[: self._stop] = self._array[: self._stop]
+        self._use(larger)
 
     def _larger(self, needed: int) -> npt.NDArray[np.uint8]:
         """Return a new array of at least `needed` bytes.
@@ -165,7 +169,9 @@ class WholeBodies:
         """Place the bytes of a decoder; return whether they are not too many."""
         start = self._stop
         while True:
-            room = self._room(DECOMPRESSED_CHUNK_BYTES)
+            if self._array.size - self._stop < DECOMPRESSED_CHUNK_BYTES:
+                self._grow(DECOMPRESSED_CHUNK_BYTES)
+            room = self._view[self._stop :]
             count = read_into(room)
             self._stop += count
             if self._stop - start > self._most:
@@ -174,7 +180,13 @@ class WholeBodies:
                 return True
 
     def _gzip(self, stored: memoryview) -> bool:
-        member = zlib.decompressobj(wbits=31)
+        if bytes(stored[:4]) != _GZIP_START:
+            return False
+        if self._isal is None:
+            from isal import isal_zlib
+
+            self._isal = isal_zlib
+        member = self._isal.decompressobj(wbits=31)
         left: bytes | memoryview = stored
         start = self._stop
         try:
@@ -186,90 +198,28 @@ class WholeBodies:
                 left = member.unconsumed_tail
                 if self._stop - start > self._most:
                     return False
-        except zlib.error:
+        except self._isal.error:
             return False
         return not member.unused_data
 
-    def _snappy(self, stored: memoryview) -> bool:
-        if bytes(stored[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-            return self._snappy_block(stored)
-        at, start = XERIAL_HEADER_BYTES, self._stop
-        while at < len(stored):
-            if len(stored) - at < _XERIAL_SIZE.size:
-                return False
-            (size,) = _XERIAL_SIZE.unpack_from(stored, at)
-            at += _XERIAL_SIZE.size
-            if not 0 <= size <= len(stored) - at:
-                return False
-            if not self._snappy_block(stored[at : at + size]):
-                return False
-            at += size
-            if self._stop - start > self._most:
-                return False
-        return at == len(stored)
-
-    def _snappy_block(self, block: memoryview) -> bool:
-        import cramjam
-
-        claimed, is_possible = claimed_snappy_bytes(block)
-        if not is_possible or 2 * claimed > self._most:
-            return False
-        try:
-            count = cramjam.snappy.decompress_raw_into(block, self._room(claimed, claimed))
-        except cramjam.DecompressionError:
-            return False
-        self._stop += count
-        return count == claimed
-
-    def _lz4(self, stored: memoryview) -> bool:
-        import cramjam
-
-        block_bytes = _LZ4_BLOCK_BYTES.get(bytes(stored[:_LZ4_HEADER_BYTES]))
-        if block_bytes is None:
-            return False
-        at, start = _LZ4_HEADER_BYTES, self._stop
-        while at + _LZ4_WORD.size <= len(stored):
-            (word,) = _LZ4_WORD.unpack_from(stored, at)
-            at += _LZ4_WORD.size
-            if word == 0:
-                return self._stop - start <= self._most
-            size = word & ~LZ4_STORED
-            if not 0 < size <= min(block_bytes, len(stored) - at):
-                return False
-            block = stored[at : at + size]
-            at += size
-            if word & LZ4_STORED:
-                self._put(block)
-                continue
-            most = min(block_bytes, size * _LZ4_DENSEST)
-            room = self._room(most, most)
-            try:
-                count = cramjam.lz4.decompress_block_into(block, room, output_len=most)
-            except cramjam.DecompressionError:
-                return False
-            self._stop += count
-            if count == 0 or self._stop - start > self._most:
-                return False
-        return False
-
     def _zstd(self, stored: memoryview) -> bool:
-        import zstandard
+        if self._zstandard is None:
+            import zstandard
 
+            self._zstandard = zstandard.ZstdDecompressor()
+            self._zstd_size, self._zstd_error = zstandard.frame_content_size, zstandard.ZstdError
+        try:
+            if len(stored) <= _SHORT_BYTES and 0 != self._zstd_size(stored) <= self._short_most:
+                self._put(self._zstandard.decompress(stored, self._short_most, False, False))
+                return True
+        except self._zstd_error:  # larger, or not one frame
+            pass
         if not _is_one_zstd_frame(stored):
             return False
-        if self._zstandard is None:
-            self._zstandard = zstandard.ZstdDecompressor()
         try:
             return self._filled(self._zstandard.stream_reader(stored).readinto)
-        except zstandard.ZstdError:
+        except self._zstd_error:
             return False
-
-
-_UNUSUAL: Final = {
-    ("zstd", 0),  # no such codec
-    ("zstd", 1),
-    ("lz4", 0),  # the header checksum is not checked
-}
 
 
 def _is_one_zstd_frame(stored: memoryview) -> bool:
@@ -301,14 +251,6 @@ class RecordLimits(NamedTuple):
     only_with_timestamp: bool = False
 
 
-class DecodedRecords(NamedTuple):
-    """Rows of RECORD, and the bytes that they point into; both are valid until the next step."""
-
-    data: Any  # as `record_columns.add_fields` takes it at this speed
-    records: Rows
-    speed: Speed
-
-
 class UnreadableBatch(NamedTuple):
     """A batch whose next record cannot be read; the records before it were returned."""
 
@@ -325,84 +267,74 @@ class RecordDecoder:
         self._most = max_batch_bytes
         self._bytes_decoded = 0
         self._bodies = WholeBodies(max_batch_bytes)
-        self._rows = np.empty(_RECORD_ROWS, RECORD)
 
     def limit(self, limits: RecordLimits) -> None:
         """Return the records inside `limits` from now on."""
-        self._limits = np.array([limits[:4]], RECORD_LIMITS)
-        self._only_with_timestamp = limits.only_with_timestamp
+        self._limits = np.array([limits], RECORD_LIMITS)
 
-    def decode(self, held: HeldBatches) -> Iterator[DecodedRecords | UnreadableBatch]:
-        """Yield the records of batches, in order; after an unreadable batch come the next ones."""
+    def decode(self, held: HeldBatches, add_rows: AddRows) -> Iterator[UnreadableBatch | None]:
+        """Add the records of batches to a table, in order.
+
+        Yields None if the table is full, and unreadable batches; then come the next records.
+        """
         entries = np.empty(len(held.batches), ENTRY)
-        speed = self._speed_for(int(held.batches["size_bytes"].sum()))
-        speed(fill_entries)(_taken(held.data, speed), held.start, held.batches, entries)
-        is_plain = entries["attributes"] & CODEC_MASK == 0
-        sizes = entries["stop"] - entries["start"]
-        entries["kind"][is_plain & (sizes > self._most)] = UNREADABLE
-        for array, run in self._runs(held, entries, is_plain):
-            yield from self._records(held, array, run)
+        speed = self._speed_for(held.batches["size_bytes"])
+        compressed = speed(fill_entries)(
+            *(_taken(held.data, speed), held.start, held.batches, entries, self._most)
+        )
+        if compressed:
+            for array, run in self._runs(held, entries, speed):
+                yield from self._records(held, array, run, add_rows)
+        else:
+            yield from self._records(held, held.data, entries, add_rows)
 
     def _runs(
-        self, held: HeldBatches, entries: Rows, is_plain: npt.NDArray[np.bool_]
+        self, held: HeldBatches, entries: Rows, speed: Speed
     ) -> Iterator[tuple[npt.NDArray[np.uint8], Rows]]:
         """Yield arrays, each with the entries whose bodies it has."""
-        if is_plain.all():
-            yield held.data, entries
-            return
-        stored = held.data.data
+        stored, bodies = held.data.data, self._bodies
         is_empty = (entries["kind"] == V2_RECORDS) & (entries["count"] <= 0)
         is_skipped = (is_empty | (entries["kind"] == UNREADABLE)).tolist()
         codecs = (entries["attributes"] & CODEC_MASK).tolist()
         magics, starts, stops = (entries[name].tolist() for name in ("magic", "start", "stop"))
-        first, complete = 0, [1] * len(entries)
-        self._bodies.clear()
-        for i in range(len(entries)):
-            if not is_skipped[i]:
-                body = self._placed(stored[starts[i] : stops[i]], codecs[i], magics[i])
-                if body is None:
-                    entries["kind"][i] = UNREADABLE
-                else:
-                    starts[i], stops[i], complete[i] = body
-            if self._bodies.size_bytes >= _RUN_BYTES or i == len(entries) - 1:
-                run = entries[first : i + 1]
-                run["start"], run["stop"] = starts[first : i + 1], stops[first : i + 1]
-                run["is_complete"] = complete[first : i + 1]
-                yield self._bodies.data, run
-                first = i + 1
-                self._bodies.clear()
-
-    def _placed(self, stored: memoryview, codec: int, magic: int) -> PlacedBody | None:
-        """Put a body with the others; return its place, None for a codec that is not there."""
-        try:
-            return self._bodies.append(stored, codec, magic=magic)
-        except UnsupportedFormatError:
-            return None
+        new_starts, new_stops, are_complete = (entries[name] for name in PlacedBody._fields)
+        first = number = 0
+        bodies.clear()
+        while number < len(entries):
+            if speed is compiled and codecs[number] in (SNAPPY, LZ4):
+                number = bodies.place(held.data, entries, number)
+            if number < len(entries) and bodies.size_bytes < RUN_BYTES:
+                if not is_skipped[number]:
+                    body = stored[starts[number] : stops[number]]
+                    try:
+                        placed = bodies.append(body, codecs[number], magic=magics[number])
+                        new_starts[number], new_stops[number], are_complete[number] = placed
+                    except UnsupportedFormatError:
+                        entries["kind"][number] = UNREADABLE
+                number += 1
+            if bodies.size_bytes >= RUN_BYTES or number == len(entries):
+                yield bodies.data, entries[first:number]
+                first = number
+                bodies.clear()
 
     def _records(
-        self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows
-    ) -> Iterator[DecodedRecords | UnreadableBatch]:
+        self, held: HeldBatches, data: npt.NDArray[np.uint8], entries: Rows, add_rows: AddRows
+    ) -> Iterator[UnreadableBatch | None]:
         cursor = np.zeros(1, CURSOR)
         cursor["at"] = -1
-        size_bytes = int((entries["stop"] - entries["start"]).sum())
-        speed = self._speed_for(size_bytes)
-        self._bytes_decoded += size_bytes
+        sizes = entries["stop"] - entries["start"]
+        speed = self._speed_for(sizes)
+        if speed is plain:
+            self._bytes_decoded += int(sizes.sum())
         taken, add = _taken(data, speed), speed(add_records)
-        while True:
-            why = add(taken, entries, cursor, self._limits, self._rows)
-            records = self._rows[: int(cursor["rows"][0])]
-            if self._only_with_timestamp:
-                records = records[records["timestamp"] != NO_TIMESTAMP]
-            if len(records):
-                yield DecodedRecords(taken, records, speed)
-            cursor["rows"] = 0
-            if why == DONE:
-                return
-            if why == BAD:
-                position = int(entries["position"][cursor["entry"][0]])
-                yield UnreadableBatch(position, self._error_at(held, entries, cursor[0]))
-                cursor["entry"] += 1
-                cursor["at"] = -1
+        while (why := add_rows(add, taken, entries, cursor, self._limits)) != DONE:
+            if why != BAD:
+                yield None
+                continue
+            position = int(entries["position"][cursor["entry"][0]])
+            yield UnreadableBatch(position, self._error_at(held, entries, cursor[0]))
+            cursor["entry"] += 1
+            cursor["at"] = -1
 
     def _error_at(
         self, held: HeldBatches, entries: Rows, cursor: Any
@@ -422,9 +354,13 @@ class RecordDecoder:
             read=(read, read_bytes),
         )
 
-    def _speed_for(self, size_bytes: int) -> Speed:
-        """Return the speed at which the next bytes are read."""
-        return compiled if self._bytes_decoded + size_bytes > PLAIN_BYTES else plain
+    def _speed_for(self, sizes: npt.NDArray[np.int64]) -> Speed:
+        """Return the speed at which bytes of these sizes are read: compiled, once it was."""
+        if self._bytes_decoded <= PLAIN_BYTES:
+            if self._bytes_decoded + int(sizes.sum()) <= PLAIN_BYTES:
+                return plain
+            self._bytes_decoded = PLAIN_BYTES + 1
+        return compiled
 
 
 def _taken(data: npt.NDArray[np.uint8], speed: Speed) -> Any:

@@ -19,20 +19,19 @@ import numpy.typing as npt
 
 from kip33.formats import walk
 from kip33.formats.batch import BATCH
+from kip33.formats.body_blocks import place_bodies
 from kip33.formats.crc import with_crc32c
 from kip33.formats.held_batches import ENTRY, fill_entries
 from kip33.formats.native import library
 from kip33.formats.native.library import CPU_TARGETS, Target
 from kip33.formats.record_columns import (
     CURSOR,
-    HEADER,
-    HEADER_PLACE,
+    FIELD,
     RECORD_LIMITS,
-    add_fields,
+    RECORD_TABLE,
     add_records,
-    find_headers,
 )
-from kip33.formats.records import FRONT, RECORD, read_fronts
+from kip33.formats.records import FRONT, read_fronts
 from kip33.rules import index_entries, index_truth, roll_replay, transactions
 from kip33.rules.group_scan import SCANNED, scan_logs
 from kip33.rules.leader_epochs import refused_epoch
@@ -52,7 +51,7 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
     stairs, gaps = np.zeros(1, index_truth.STAIR), np.zeros(1, index_truth.GAPS)
     places, lasts = np.zeros(1, index_truth.PLACE), np.zeros(1, index_truth.LAST)
     column = _read_only(batches["last_offset"])
-    bodies, records = np.zeros(1, ENTRY), np.zeros(1, RECORD)
+    bodies = np.zeros(1, ENTRY)
     sizes, written = np.zeros(1, np.int32), np.zeros(1, np.uint8)
     return {
         walk.walk: (data, 0, 0, np.zeros(1, walk.STATE), batches, True, True, None),
@@ -73,19 +72,25 @@ def samples() -> dict[Callable[..., Any], tuple[Any, ...]]:
         index_truth.watch_places: (batches, numbers, places, lasts),
         index_truth.watch_offset_gaps: (batches, gaps, entries, entries),
         index_truth.watch_time_gaps: (batches, gaps, stairs),
-        fill_entries: (data, 0, batches, bodies),
-        add_records: (data, bodies, np.zeros(1, CURSOR), np.zeros(1, RECORD_LIMITS), records),
-        read_fronts: (data, 0, 0, np.zeros(1, FRONT)),
-        add_fields: (
-            *(data, _read_only(np.zeros((1, 7), np.int64)), 0),
-            *(_read_only(np.zeros((1, 14), np.int32)), 0, sizes, written, written),
+        fill_entries: (data, 0, batches, bodies, 0),
+        place_bodies: (data, bodies, 0, written, 0, 0, 0),
+        add_records: (
+            *(
+                data,
+                bodies,
+                np.zeros(1, CURSOR),
+                np.zeros(1, RECORD_LIMITS),
+                np.zeros(1, RECORD_TABLE),
+            ),
+            *(np.zeros(4, FIELD), numbers, numbers, sizes, sizes),
+            *((sizes, written, written) * 4),
         ),
+        read_fronts: (data, 0, 0, np.zeros(1, FRONT)),
         scan_logs: (
             *(np.zeros(1, np.uint8), numbers, np.zeros(1, walk.STATE), entry_state),
             *(np.zeros(1, SUMMARY_RECORD), np.zeros(1, SCANNED), batches, pairs, pairs),
             *(np.zeros(256, np.uint8), written, written, written, numbers, True, None),
         ),
-        find_headers: (data, records, np.zeros(1, HEADER_PLACE), np.zeros(1, HEADER)),
     }
 
 

@@ -43,7 +43,7 @@ def test_kip33_alone_is_its_help(command: Command) -> None:
 
 HEAVY = {
     *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "numba", "llvmlite", "jinja2"),
-    *("matplotlib", "zstandard", "cramjam", "prometheus_client", "polars", "fastavro", "boto3"),
+    *("matplotlib", "zstandard", "isal", "prometheus_client", "polars", "fastavro", "boto3"),
     *("hdfs_native", "multiprocessing", "tomllib", "xml"),
     # What takes longest of Arrow; `dataset` comes with `group_by`.
     *("pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset"),
@@ -68,9 +68,9 @@ ALLOWED: dict[str, set[str]] = {
     "repair archive/broker-1": TABLES,
     "restore archive --topic orders --to log-dir": TABLES,
     f"dump {SEGMENT}": ARROW,
-    f"dump --records {SEGMENT}": ARROW | {"zstandard", "cramjam"},
-    "records archive --topic orders": TABLES | {"zstandard", "cramjam"},
-    "count archive --topic orders --per 1d": TABLES | {"zstandard", "cramjam"},
+    f"dump --records {SEGMENT}": ARROW | {"zstandard", "isal"},
+    "records archive --topic orders": TABLES | {"zstandard", "isal"},
+    "count archive --topic orders --per 1d": TABLES | {"zstandard", "isal"},
     "timestamps archive --topic orders": TABLES,
     "dialects archive": TABLES,
     f"search {CATALOG} --time 2023-11-15T12:00Z": TABLES,
@@ -80,9 +80,9 @@ ALLOWED: dict[str, set[str]] = {
     f"report {CATALOG} --output report.html": TABLES | {"pyarrow.dataset", "jinja2"},
     f"status {CATALOG}": TABLES | {"pyarrow.dataset"},
     f"truncate {COPY} --to 1": TABLES,
-    f"lag {CATALOG} --offsets offsets.csv": TABLES | {"zstandard", "cramjam"},
+    f"lag {CATALOG} --offsets offsets.csv": TABLES | {"zstandard", "isal"},
     f"failover --from {CATALOG} --to {CATALOG} --offsets offsets.csv --buffer 15m": TABLES
-    | {"zstandard", "cramjam"},
+    | {"zstandard", "isal"},
 }
 
 

@@ -1,12 +1,13 @@
 """Parts of the reading of records that are written for speed give what the simple form gives."""
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kip33.formats.crc import copy_bytes
 from kip33.formats.native import Speed, compiled, plain
-from kip33.formats.record_columns import add_fields
 from kip33.formats.records import short_at
 from kip33.formats.walk import varint_at
 
@@ -26,16 +27,20 @@ def test_short_varints_are_varints(speed: Speed) -> None:
         assert speed(short_at)(given, at, stop, most) == expected, (piece, at, stop, most)
 
 
+def copied(target: Any, at: int, data: Any, start: int, count: int) -> None:
+    copy_bytes(target, at, data, start, count)
+
+
 @SPEEDS
-def test_fields_are_added_while_there_is_room(speed: Speed) -> None:
-    data = np.frombuffer(b"abcdefghij", np.uint8)
-    places = np.array([[1], [0], [3], [0], [5]], np.int64)
-    sizes = np.array([[2], [-1], [0], [4], [5]], np.int32)
-    offsets, is_valid = np.full(6, 1, np.int32), np.full(5, 9, np.uint8)
-    target = np.zeros(8, np.uint8)
-    given = data.data if speed is plain else data
-    found = speed(add_fields)(given, places, 0, sizes, 0, offsets, is_valid, target)
-    assert found == (4, 1)
-    assert bytes(target) == b"\0bcabcd\0"
-    assert offsets.tolist() == [1, 3, 3, 3, 7, 1]
-    assert is_valid.tolist() == [1, 0, 1, 1, 9]
+def test_a_copy_goes_to_the_end_of_an_array_and_not_beyond(speed: Speed) -> None:
+    random = Random(33)
+    for _ in range(300):
+        data = np.frombuffer(random.randbytes(random.randrange(150)), np.uint8)
+        target = np.zeros(random.randrange(150) + 64, np.uint8)
+        inside = target[:-64]
+        start, at = random.randrange(len(data) + 1), random.randrange(len(inside) + 1)
+        count = random.randrange(min(len(data) - start, len(inside) - at) + 1)
+        speed(copied)(inside, at, data, start, count)
+        assert bytes(target[:at]) == bytes(at)
+        assert bytes(target[at : at + count]) == bytes(data[start : start + count])
+        assert bytes(target[-64:]) == bytes(64)

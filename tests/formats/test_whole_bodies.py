@@ -3,11 +3,13 @@
 import tracemalloc
 from random import Random
 
+import numpy as np
 import pytest
 
 from kip33.errors import BatchTooLargeError, CorruptSegmentError, UnsupportedFormatError
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.codecs import decompress
+from kip33.formats.held_batches import ENTRY, WRAPPED
 from kip33.formats.whole_bodies import PlacedBody, WholeBodies
 from tests.builders.segment_builder import CODEC_BITS, V2_CODECS, compress
 from tests.cases import each_case
@@ -28,9 +30,34 @@ def chunk_by_chunk(stored: bytes, codec: int, magic: int) -> tuple[bytes, bool]:
     return found, True
 
 
+def put(bodies: WholeBodies, stored: bytes, codec: int, magic: int) -> PlacedBody:
+    """Decompress a body as readers do: by compiled code, or by a library if that leaves it."""
+    entries = np.zeros(1, ENTRY)
+    entries["kind"], entries["magic"], entries["attributes"] = WRAPPED, magic, codec
+    entries["stop"] = len(stored)
+    if bodies.place(np.frombuffer(stored, np.uint8), entries, 0):
+        return PlacedBody(int(entries["start"][0]), int(entries["stop"][0]), is_complete=True)
+    return bodies.append(memoryview(stored), codec, magic=magic)
+
+
 def at_once(bodies: WholeBodies, stored: bytes, codec: int, magic: int) -> tuple[bytes, bool]:
-    placed = bodies.append(memoryview(stored), codec, magic=magic)
+    placed = put(bodies, stored, codec, magic)
     return bytes(bodies.data[placed.start : placed.stop]), placed.is_complete
+
+
+@each_case("codec", ["snappy", "lz4"])
+def test_clients_bodies_are_decompressed_by_compiled_code(codec: str) -> None:
+    random, bodies = Random(codec), WholeBodies(MOST)
+    plain = [text(random, random.choice(SIZES[1:-1])) for _ in range(20)]
+    entries = np.zeros(len(plain), ENTRY)
+    stored = b""
+    for entry, body in zip(entries, plain, strict=True):
+        entry["kind"], entry["magic"], entry["attributes"] = WRAPPED, 2, CODEC_BITS[codec]
+        entry["start"] = len(stored)
+        stored += compress(body, codec)
+        entry["stop"] = len(stored)
+    assert bodies.place(np.frombuffer(stored, np.uint8), entries, 0) == len(plain)
+    assert [bytes(bodies.data[e["start"] : e["stop"]]) for e in entries] == plain
 
 
 def text(random: Random, size: int) -> bytes:
@@ -49,8 +76,8 @@ def test_every_codec_and_size(codec: str, magic: int) -> None:
     plain = [text(random, size) for size in SIZES]
     placed = []
     for body in plain:
-        stored = memoryview(compress(body, codec, magic=magic))
-        placed.append(bodies.append(stored, CODEC_BITS[codec], magic=magic))
+        stored = compress(body, codec, magic=magic)
+        placed.append(put(bodies, stored, CODEC_BITS[codec], magic))
     assert [bytes(bodies.data[one.start : one.stop]) for one in placed] == plain
     assert all(one.is_complete for one in placed)
 
@@ -82,11 +109,11 @@ def test_damaged_bodies(codec: str, count: int) -> None:
 @each_case("codec", V2_CODECS)
 def test_a_body_that_is_too_large(codec: str) -> None:
     bodies = WholeBodies(5000)
-    first = bodies.append(memoryview(compress(b"abc", codec)), CODEC_BITS[codec], magic=2)
+    first = put(bodies, compress(b"abc", codec), CODEC_BITS[codec], 2)
     if codec != "none":
-        large = memoryview(compress(bytes(600_000), codec))
+        large = compress(bytes(600_000), codec)
         with pytest.raises(BatchTooLargeError):
-            bodies.append(large, CODEC_BITS[codec], magic=2)
+            put(bodies, large, CODEC_BITS[codec], 2)
     assert bytes(bodies.data) == b"abc"
     assert first == PlacedBody(0, 3, is_complete=True)
 

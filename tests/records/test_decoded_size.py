@@ -107,7 +107,6 @@ def test_a_large_record_is_in_memory_once(tmp_path: Path, codec: str) -> None:
 
 def test_large_records_beside_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kip33.records.record_table.MOST_PAYLOAD_BYTES", 1000)
-    monkeypatch.setattr("kip33.records.record_table._WHOLE_BYTES", 1000)
     large = b"v" * 3000
     sent = [
         *(Record(1, b"a", large), Record(2, None, b""), Record(3, large, large), Record(4, b"b")),

@@ -21,6 +21,7 @@ from kip33.records import segment_reader
 from tests.builders.index_mutants import mutant
 from tests.builders.logs_in_memory import read_into_of
 from tests.builders.random_entries import TIME, random_log
+from tests.builders.segment_builder import Record, crc32c, v2_batch
 from tests.builders.whole_batches import whole_batches
 from tests.formats.real_segments import REAL_SEGMENTS, needs_real_segments
 from tests.long_forms import seeds, short_and_long
@@ -97,6 +98,16 @@ def random_options(random: Random) -> dict[str, Any]:
     return options
 
 
+def require_same_columns(random: Random, log: Path, message: str) -> None:
+    """Require that some columns alone are as they are beside all others."""
+    options: dict[str, Any] = {"include_control": True, "on_error": "row"}
+    every = kip33.read_arrow(log, **options).read_all()
+    names = random.sample(every.column_names, random.randrange(1, 5))
+    assert kip33.read_arrow(log, columns=names, **options).read_all() == every.select(names), (
+        message
+    )
+
+
 # Compiled code or plain code, and the bytes of a window.
 LIMIT = {"max_batch_bytes": 1 << 20}  # after decompression
 WAYS = [*product((0, 1 << 40), (150, 3000, 1 << 20))]
@@ -121,10 +132,44 @@ def test_random_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: int)
                 )
             )
             assert found == expected, f"seed {seed}"
+            require_same_columns(random, log, f"seed {seed}")
             for batch in kip33.read_arrow(
                 log, **random_options(random), **({"on_error": "row"} | LIMIT)
             ):
                 batch.validate(full=True)
+
+
+def slightly_wrong(random: Random, batch: bytes) -> bytes:
+    """Return a batch of which one byte after the header is a little larger or smaller."""
+    data = bytearray(batch)
+    at = random.randrange(61, len(data))
+    data[at] = (data[at] + random.choice((-2, -1, 1, 2))) % 256
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("plain_bytes", [0, 1 << 40])
+def test_fields_that_do_not_fit_their_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_bytes: int
+) -> None:
+    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
+    random = Random(33)
+    batches = []
+    for number in range(1500):
+        headers = (("", bytes(random.randrange(3))),) * random.choice((0, 0, 0, 1, 2))
+        sent = [
+            Record(TIME + i, random.choice((None, b"", b"k")), bytes(random.randrange(5)), headers)
+            for i in range(random.randrange(1, 5))
+        ]
+        batches.append(slightly_wrong(random, v2_batch(10 * number, sent)))
+    log = tmp_path / f"{0:020d}.log"
+    log.write_bytes(b"".join(batches))
+    expected = list(one_by_one(log.read_bytes(), prefix=log.as_uri()))
+    assert list(rows_of(kip33.read_arrow(log, include_control=True, on_error="row"))) == expected
+    without_headers = kip33.read_arrow(log, columns=["offset", "value", "_corrupt"], on_error="row")
+    assert without_headers.read_all()["value"].to_pylist() == [
+        row[3] if len(row) > 1 else None for row in expected
+    ]
 
 
 @needs_real_segments

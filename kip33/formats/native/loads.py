@@ -4,9 +4,12 @@ from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from kip33.formats import crc
+
+_UNIT_BYTES: Final = 32
 
 
 def _load(bits: int, *, signed: bool, swap: bool) -> Any:
@@ -66,50 +69,44 @@ def _prefetch(typing_context: Any, data: Any, at: Any) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 
 
-def _copy(count: int) -> Any:
-    """Return an intrinsic `(target, at, data, start)` that copies `count` bytes."""
+def _copy(typing_context: Any, target: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
+    """Copy `count` bytes, 32 at once; where there is room, up to 31 bytes more.
 
-    @intrinsic
-    def copy(typing_context: Any, target: Any, at: Any, data: Any, start: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            unit = ir.VectorType(ir.IntType(8), count)
-
-            def place(number: int) -> Any:
-                array = context.make_array(signature.args[number])(context, builder, args[number])
-                byte = builder.gep(array.data, [args[number + 1]])
-                return builder.bitcast(byte, unit.as_pointer())
-
-            builder.store(builder.load(place(2), align=1), place(0), align=1)
-            return context.get_dummy_value()
-
-        return types.void(target, types.int64, data, types.int64), codegen
-
-    return copy
-
-
-_copy32, _copy16, _copy8, _copy4 = _copy(32), _copy(16), _copy(8), _copy(4)
-
-
-@register_jitable
-def copy(target: Any, at: Any, data: Any, start: Any, count: Any) -> None:
-    """Copy `count` bytes by one load and one store for each fixed size.
-
-    A tail is copied with bytes before it, which are copied twice.
+    It is emitted where it is called: to call a function with two arrays takes longer than to copy
+    a short field, and so does a wrong guess about the size of a last piece.
     """
-    if count >= 32:
-        last = count - 32
-        for i in range(0, last, 32):
-            _copy32(target, at + i, data, start + i)
-        _copy32(target, at + last, data, start + last)
-    elif count >= 16:
-        _copy16(target, at, data, start)
-        _copy16(target, at + count - 16, data, start + count - 16)
-    elif count >= 8:
-        _copy8(target, at, data, start)
-        _copy8(target, at + count - 8, data, start + count - 8)
-    elif count >= 4:
-        _copy4(target, at, data, start)
-        _copy4(target, at + count - 4, data, start + count - 4)
-    else:
-        for i in range(count):
-            target[at + i] = data[start + i]
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number, byte = ir.IntType(64), ir.IntType(8)
+        arrays = [context.make_array(signature.args[n])(context, builder, args[n]) for n in (0, 2)]
+        to, from_ = (
+            builder.gep(array.data, [args[n]]) for array, n in zip(arrays, (1, 3), strict=True)
+        )
+
+        def move(form: Any, i: Any) -> None:
+            source, place = (
+                builder.bitcast(builder.gep(first, [i]), form.as_pointer()) for first in (from_, to)
+            )
+            builder.store(builder.load(source, align=1), place, align=1)
+
+        count, unit = args[4], number(_UNIT_BYTES)
+        is_room = builder.and_(
+            *(
+                builder.icmp_signed(">=", builder.sub(array.nitems, args[n]), end)
+                for array, n, end in zip(
+                    arrays, (1, 3), [builder.add(count, unit)] * 2, strict=True
+                )
+            )
+        )
+        whole = builder.select(is_room, count, builder.and_(count, number(-_UNIT_BYTES)))
+        with cgutils.for_range_slice(builder, number(0), whole, unit, number) as (i, _):
+            move(ir.VectorType(byte, _UNIT_BYTES), i)
+        rest = cgutils.for_range_slice(builder, whole, count, number(1), number)
+        with builder.if_then(builder.not_(is_room), likely=False), rest as (i, _):
+            move(byte, i)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, data, types.int64, types.int64), codegen
+
+
+copy: Any = intrinsic(_copy)
