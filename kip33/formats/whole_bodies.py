@@ -32,7 +32,7 @@ from kip33.formats.held_batches import (
     fill_entries,
     read_only,
 )
-from kip33.formats.native import Speed, compiled, plain
+from kip33.formats.native import PLAIN, Speed, compiled, how, plain
 from kip33.formats.record_columns import BAD, CURSOR, DONE, RECORD_LIMITS, add_records
 from kip33.formats.records import record_error
 
@@ -299,9 +299,10 @@ class RecordDecoder:
         magics, starts, stops = (entries[name].tolist() for name in ("magic", "start", "stop"))
         new_starts, new_stops, are_complete = (entries[name] for name in PlacedBody._fields)
         first = number = 0
+        in_one_call = (SNAPPY, LZ4) if speed is compiled and how() != PLAIN else ()
         bodies.clear()
         while number < len(entries):
-            if speed is compiled and codecs[number] in (SNAPPY, LZ4):
+            if codecs[number] in in_one_call:
                 number = bodies.place(held.data, entries, number)
             if number < len(entries) and bodies.size_bytes < RUN_BYTES:
                 if not is_skipped[number]:
