@@ -140,20 +140,6 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     return table
 
 
-def _decisions_of(answers: pa.Table) -> Decisions:
-    return Decisions(
-        _flags(answers, "retention_ms_breached"),
-        _flags(answers, "deletable"),
-        _codes_of(answers["reason"], _REASONS),
-        _number(answers, "expires_at_ms"),
-        _number(answers, "deletable_at_ms"),
-        _number(answers, "blocked_by_base_offset"),
-        _number(answers, "blocked_by_timestamp"),
-        _flags(answers, "kept_only_by_blocker"),
-        _number(answers, "upload_before_ms"),
-    )
-
-
 def _flags(rows: pa.Table, name: str) -> Bools:
     return np.asarray(pc.fill_null(rows[name], False).to_numpy(), bool)
 
@@ -214,33 +200,25 @@ def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
     added = {
         **policies,
         _START: _int64s(start),
-        **decision_columns(judged.decisions.part(part)),
+        **_decision_columns(judged.decisions.part(part)),
         "kept_only_by_blocker": pa.array(judged.decisions.kept_only_by_blocker[part]),
         "suspicion": _texts(_SUSPICIONS, judged.suspicions[part]),
     }
     if judged.what_if:
-        what_if = decision_columns(judged.what_if.part(part))
+        what_if = _decision_columns(judged.what_if.part(part))
         added |= {f"what_if_{name}": what_if[name] for name in ("deletable", "reason")}
     if judged.broker:
         seen = judged.broker.seen.slice(first, end - first)
         added |= {name: seen[name] for name in SEEN.names}
-        decided = decision_columns(judged.broker.decisions.part(part))
+        decided = _decision_columns(judged.broker.decisions.part(part))
         added |= {f"broker_{name}": decided[name] for name in ("deletable", "reason")}
     return added
 
 
-def decision_columns(decisions: Decisions) -> dict[str, Any]:
+def _decision_columns(decisions: Decisions) -> dict[str, Any]:
     """Return the fields of `retention_rows.Decision` as Arrow columns."""
-    return {
-        "retention_ms_breached": pa.array(decisions.retention_ms_breached),
-        "deletable": pa.array(decisions.deletable),
-        "reason": _texts(_REASONS, decisions.reason),
-        "expires_at_ms": _int64s(decisions.expires_at_ms),
-        "deletable_at_ms": _int64s(decisions.deletable_at_ms),
-        "blocked_by_base_offset": _int64s(decisions.blocked_by_base_offset),
-        "blocked_by_timestamp": _int64s(decisions.blocked_by_timestamp),
-        "upload_before_ms": _int64s(decisions.upload_before_ms),
-    }
+    columns = {name: _column(getattr(decisions, name)) for name in Decision._fields}
+    return columns | {"reason": _texts(_REASONS, decisions.reason)}
 
 
 def _policy_columns(policies: Sequence[Policy | None]) -> dict[str, Any]:
