@@ -261,13 +261,15 @@ def judge_here(  # parameters: each consumer of the pass, and who follows it
     broker, parts, done = _BrokersView(), list[SnapshotSums](), 0
     with planning(question.basis, *place, plan_place) as plan:
         doubts = DeletionDoubts.of(question.basis, *place) if emits else None
+        consumers = [one.add for one in (plan, doubts, broker) if one]
         writer = TableWriter(output, "segments") if output else None
         for judged in judged_tables(*place, request, columns):
             parts.append(sums_of(judged, request))
-            for consumer in filter(None, (plan, doubts, broker)):
-                consumer.add(judged)
-            for rows in segment_rows(judged) if writer else ():
-                writer.add(rows)
+            for consume in consumers:
+                consume(judged)
+            if writer:
+                for rows in segment_rows(judged):
+                    writer.add(rows)
             done += judged.columns.size
             on_progress(Progress(Phase.EVALUATING, done, question.snapshot.rows))
         all_sums = sums_of_all(*place, request, parts)

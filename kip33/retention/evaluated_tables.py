@@ -43,7 +43,7 @@ from kip33.rules.retention import (
     LimitColumns,
     RetentionMode,
 )
-from kip33.rules.retention_rows import NamedOffsets
+from kip33.rules.retention_rows import Decision, NamedOffsets, freed_up_to
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
@@ -112,7 +112,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     rows, answers = rows.take(order), answers.take(order)
     columns = columns_of(rows)
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
-    starts, never = _number(answers, _START), none > 0
+    starts, never = int64_column_of(answers[_START]), none > 0
     decisions = _decisions_of(answers)
     has = {view: f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")}
     by_view = {
@@ -140,12 +140,22 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     return table
 
 
+def _decisions_of(answers: pa.Table) -> Decisions:
+    return Decisions(
+        _flags(answers, "retention_ms_breached"),
+        _flags(answers, "deletable"),
+        _codes_of(answers["reason"], _REASONS),
+        int64_column_of(answers["expires_at_ms"]),
+        int64_column_of(answers["deletable_at_ms"]),
+        int64_column_of(answers["blocked_by_base_offset"]),
+        int64_column_of(answers["blocked_by_timestamp"]),
+        _flags(answers, "kept_only_by_blocker"),
+        int64_column_of(answers["upload_before_ms"]),
+    )
+
+
 def _flags(rows: pa.Table, name: str) -> Bools:
     return np.asarray(pc.fill_null(rows[name], False).to_numpy(), bool)
-
-
-def _number(rows: pa.Table, name: str) -> Int64Column:
-    return int64_column_of(rows[name])
 
 
 def _codes_of(texts: Any, of: Sequence[str]) -> Codes:
@@ -175,10 +185,11 @@ def totals_of(partitions: pa.Table) -> dict[str, int | dict[str, int]]:
 
 def freed_table(judged: JudgedRows, moments_ms: Sequence[int]) -> pa.Table:
     """Return the sums that become deletable up to each time: at_ms, topic, segments, bytes."""
-    topics = judged.columns.texts("topic")
-    rows = judged.freed_by(moments_ms)
-    freed = [(row.at_ms, topics[row.topic], row.segments, row.bytes) for row in rows]
-    return pa.Table.from_pylist([dict(zip(FREED.names, row, strict=True)) for row in freed], FREED)
+    columns, topics = judged.columns, judged.columns.texts("topic")
+    sizes, at_ms = judged.segments.size_bytes, judged.decisions.deletable_at_ms
+    freed = freed_up_to(at_ms, columns.codes("topic"), sizes, moments_ms)
+    rows = [row._asdict() | {"topic": topics[row.topic]} for row in freed]
+    return pa.Table.from_pylist(rows, FREED)
 
 
 def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:
@@ -217,8 +228,12 @@ def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
 
 def _decision_columns(decisions: Decisions) -> dict[str, Any]:
     """Return the fields of `retention_rows.Decision` as Arrow columns."""
-    columns = {name: _column(getattr(decisions, name)) for name in Decision._fields}
-    return columns | {"reason": _texts(_REASONS, decisions.reason)}
+    return {
+        name: _texts(_REASONS, decisions.reason)
+        if name == "reason"
+        else _column(getattr(decisions, name))
+        for name in Decision._fields
+    }
 
 
 def _policy_columns(policies: Sequence[Policy | None]) -> dict[str, Any]:

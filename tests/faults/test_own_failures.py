@@ -14,6 +14,7 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
+from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import Meter
 from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
@@ -24,7 +25,7 @@ from kip33.indexing.segment import index_file
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
-from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
+from kip33.retention.broker_files import seen_by_broker
 from kip33.rules.index_builder import IndexSettings
 from kip33.search.offset_lookup import record_from
 from kip33.search.searched_segment import SearchedSegment
@@ -72,12 +73,14 @@ READERS: dict[str, Callable[[Location], object]] = {
     "verify": lambda log: verify_file(
         log, log._replace(path=log.path + ".timeindex"), None, settings=SETTINGS, **SEGMENT
     ),
-    "figures of records": lambda log: scanned_figures(ReadSegment(log, None, "orders", 0, 0)),
+    "figures of records": lambda log: scanned_figures(
+        ReadSegment(LogSlice(log), None, "orders", 0, 0)
+    ),
     "first batch": first_batch_of,
     "dialects": compared,
     "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),
     "snapshot": lambda log: PartitionState.beside(log, 0),
-    "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
+    "a broker's view": lambda log: list(seen_by_broker([(log.uri, 1002)])),
     "leftovers": lambda log: list_leftovers(log.parent, KAFKA),
     "listing": lambda log: list_tree(log.parent.parent),
 }
