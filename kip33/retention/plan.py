@@ -40,6 +40,7 @@ from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.stores.locations import Location
 
 PARTITION_KEY: Final = ("log_dir", "topic", "partition")
+_MOST_NAMED: Final = 3  # topics or segments in a message
 
 
 class PlannedSegment(NamedTuple):
@@ -211,10 +212,10 @@ class RetentionPlan:
         return [partition for partition in self.partitions if partition.segments]
 
 
-def first_names(names: list[str], most: int = 3) -> str:
+def first_names(names: list[str]) -> str:
     """Return the first names and the number of others."""
-    others = len(names) - most
-    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+    others = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
 def require_deletable(snapshot: Snapshot) -> None:
