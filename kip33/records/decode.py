@@ -49,11 +49,9 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
     - `reader_schema`: the id of the reader schema, or the subject whose newest version it is
     - `message`: the name of the Protobuf message, if it is not the first of its file
     - `as_json`: `decoded` is JSON text, by the schema of each value
-    - `prefix`: a text before the names of the new columns
+    - `prefix`: a text before the names of the new columns, like "key_"
 
-    `records` is a `pyarrow.Table` or a `RecordBatchReader`, for example of `read_arrow`. A reader
-    is decoded while it is used, 1 MiB of values at once. `column` is binary: `value` or `key`. A
-    `prefix` like "key_" is put before the names of the new columns.
+    A reader, for example of `read_arrow`, is decoded while it is used, 1 MiB of values at once.
 
     `schemas` is `Schemas`; or the path or URI of an archive with a `_schemas` topic, or of a
     directory of schemas; or a registry's URL. Values are then in Confluent's wire format. "strings"
@@ -63,9 +61,8 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
     the newest version of the subject `reader_schema`; without it, the newest of the subject
     `<topic>-value` (`<topic>-key` for the column `key`), or the one schema of a directory. Values
     of other versions are brought to it: Avro by its rules of resolution, Protobuf by field numbers,
-    JSON by property names. `message` is the name of the Protobuf message, if it is not the first of
-    its file. With `as_json=True`, `decoded` is JSON text by the schema of each value, so topics and
-    languages may be mixed. See `kip33/records/README.md` for the types.
+    JSON by property names. With `as_json=True`, topics and languages may be mixed. See
+    `kip33/records/README.md` for the types.
 
     A null value stays null. A value that cannot be decoded has null in `decoded` and the reason in
     `decode_error`; the row and its bytes are kept.
