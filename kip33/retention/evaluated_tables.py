@@ -114,11 +114,10 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
     starts, never = int64_column_of(answers[_START]), none > 0
     decisions = _decisions_of(answers)
-    has = {view: f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")}
     by_view = {
         view: decisions._replace(deletable=_flags(answers, f"{view}_deletable"))
-        for view in has
-        if has[view]
+        for view in ("what_if", "broker")
+        if f"{view}_deletable" in answers.column_names
     }
     judged = JudgedRows(
         rows=rows,
@@ -131,7 +130,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
         decisions=decisions,
         suspicions=_codes_of(answers["suspicion"], _SUSPICIONS),
         what_if=by_view.get("what_if"),
-        broker=BrokerAnswer(answers, by_view["broker"]) if has["broker"] else None,
+        broker=BrokerAnswer(answers, by_view["broker"]) if "broker" in by_view else None,
     )
     table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:

@@ -105,9 +105,9 @@ class PlannedPartition(NamedTuple):
         return self.directory.path.removeprefix(source.path).strip("/")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Basis:
-    """The basis of a plan's decisions."""
+    """The basis of a plan's decisions; the first line of its file has them in this order."""
 
     created_ms: int
     now_ms: int  # the time of the judgement
@@ -115,11 +115,11 @@ class Basis:
     snapshot: str
     source: Location
     index_dir: Location | None  # of the snapshot's build
-    policies: Policies
     active_segment: str = ActiveSegment.KEEP
     boundary: str = Boundary.LOCAL
     trust_last_modified: bool = False
     remote: Location | None = None  # the catalog that proves what was uploaded
+    policies: Policies
 
     def require_limits(self) -> None:
         """Raise PlanError unless there is a limit."""
@@ -261,18 +261,9 @@ def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> Retention
 
 def header_of(basis: Basis) -> dict[str, Any]:
     """Return the fields of a plan's first line."""
+    values = vars(basis) | {"policies": basis.policies.to_record()}
     return {
-        "created_ms": basis.created_ms,
-        "now_ms": basis.now_ms,
-        "catalog": basis.catalog.uri,
-        "snapshot": basis.snapshot,
-        "source": basis.source.uri,
-        "index_dir": basis.index_dir.uri if basis.index_dir else None,
-        "active_segment": basis.active_segment,
-        "boundary": basis.boundary,
-        "trust_last_modified": basis.trust_last_modified,
-        "remote": basis.remote.uri if basis.remote else None,
-        "policies": basis.policies.to_record(),
+        name: value.uri if isinstance(value, Location) else value for name, value in values.items()
     }
 
 
