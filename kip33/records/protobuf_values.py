@@ -59,7 +59,7 @@ class ProtobufValues:
         """
         self._schemas = schemas
         self._files: dict[int, Any] = {}
-        self._class_of = needed("google.protobuf.message_factory").GetMessageClass
+        self._classes: dict[Any, Any] = {}
         self._message: Any = None
         self.type: pa.DataType = pa.string()
         if reader:
@@ -91,7 +91,10 @@ class ProtobufValues:
         return self._shape.fitted(self._parsed(self._message, payload[at:]))
 
     def _parsed(self, message: Any, payload: bytes) -> Any:
-        return self._class_of(message).FromString(payload)
+        if message not in self._classes:
+            factory = needed("google.protobuf.message_factory")
+            self._classes[message] = factory.GetMessageClass(message)
+        return self._classes[message].FromString(payload)
 
 
 def _message_named(file: Any, name: str | None) -> Any:

@@ -41,14 +41,12 @@ _SHOWN: Final = [
     *("log_dir", "topic", "partition", "policy", "segments", "bytes"),
     *("deletable_segments", "deletable_bytes", "blocked_segments", "blocked_bytes"),
 ]
-_UNTRUSTED: Final = (
-    *("last_modified_segments", "unverified_segments", "doubtful_segments"),
-    "tiered_segments",
-)
 _COUNTED: Final = {
-    "blocked": ("blocked_segments",),
-    "expired": ("deletable_segments",),
-    "untrusted": _UNTRUSTED,
+    "blocked": ["blocked_segments"],
+    "expired": ["deletable_segments"],
+    "untrusted": [
+        f"{kind}_segments" for kind in ("last_modified", "unverified", "doubtful", "tiered")
+    ],
 }
 _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),

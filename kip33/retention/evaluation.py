@@ -194,9 +194,7 @@ class RetentionRequest:
     other_tier: OtherTier | None = None  # None: topics in tiered storage are kept on a broker
     moments_ms: Sequence[int] = ()  # the times for which it is said what becomes deletable
     reborn: frozenset[str] = frozenset()  # `partitions.topics_with_several_ids`, for holes
-    has_policies: bool = (
-        True  # False: none were given; holes are then those of `kip33 catalog holes` alone
-    )
+    has_policies: bool = True  # False: none given, so holes are those of `kip33 catalog holes`
 
     @property
     def policies_of_holes(self) -> Policies | None:
