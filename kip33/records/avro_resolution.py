@@ -16,6 +16,7 @@ PRIMITIVES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 )
 _NAMED: Final = ("record", "error", "enum", "fixed")
+_OF_INNER: Final = {"array": "items", "map": "values"}  # where the type of what is inside stands
 _MOST_TYPES: Final = 10_000
 _OWN: Final = "kip33-"  # before the names of logical types
 _MOST_DEFAULTS: Final = 100_000  # values in the defaults of one schema
@@ -83,7 +84,7 @@ def _prepared(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     prepared = dict(schema)
-    for inner in {"array": ("items",), "map": ("values",)}.get(schema["type"], ()):
+    if inner := _OF_INNER.get(schema["type"]):
         prepared[inner] = _prepared(schema[inner])
     if schema["type"] == "record":
         prepared["fields"] = [
@@ -259,12 +260,10 @@ class _Resolver:
             raise UndecodableError(f"{str(schema)[:60]!r} found, expected an Avro type")
         if kind in _NAMED:
             return self._definition(schema, namespace, depth)
-        if kind == "array":
-            return {**schema, "items": self.resolved(schema.get("items"), namespace, depth + 1)}
-        if kind == "map":
-            return {**schema, "values": self.resolved(schema.get("values"), namespace, depth + 1)}
         if isinstance(kind, str) and kind in PRIMITIVES:
             return schema
+        if isinstance(kind, str) and (inner := _OF_INNER.get(kind)):
+            return {**schema, inner: self.resolved(schema.get(inner), namespace, depth + 1)}
         return self.resolved(kind, namespace, depth + 1)
 
     def _by_name(self, name: str, namespace: str, depth: int) -> Any:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from kip33.records.schema_text import SchemaKind, SchemaText, UndecodableError, 
 from kip33.records.schemas import Schemas
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
+_Values: TypeAlias = AvroValues | JsonValues | ProtobufValues
 Records = TypeVar("Records", pa.Table, pa.RecordBatchReader)
 
 _MOST_ROWS: Final = 4096  # that are decoded at once
@@ -49,11 +50,9 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
     - `reader_schema`: the id of the reader schema, or the subject whose newest version it is
     - `message`: the name of the Protobuf message, if it is not the first of its file
     - `as_json`: `decoded` is JSON text, by the schema of each value
-    - `prefix`: a text before the names of the new columns
+    - `prefix`: a text before the names of the new columns, like "key_"
 
-    `records` is a `pyarrow.Table` or a `RecordBatchReader`, for example of `read_arrow`. A reader
-    is decoded while it is used, 1 MiB of values at once. `column` is binary: `value` or `key`. A
-    `prefix` like "key_" is put before the names of the new columns.
+    A reader, for example of `read_arrow`, is decoded while it is used, 1 MiB of values at once.
 
     `schemas` is `Schemas`; or the path or URI of an archive with a `_schemas` topic, or of a
     directory of schemas; or a registry's URL. Values are then in Confluent's wire format. "strings"
@@ -63,9 +62,8 @@ def decode(  # parameters: each says what is decoded, by which schema, or where 
     the newest version of the subject `reader_schema`; without it, the newest of the subject
     `<topic>-value` (`<topic>-key` for the column `key`), or the one schema of a directory. Values
     of other versions are brought to it: Avro by its rules of resolution, Protobuf by field numbers,
-    JSON by property names. `message` is the name of the Protobuf message, if it is not the first of
-    its file. With `as_json=True`, `decoded` is JSON text by the schema of each value, so topics and
-    languages may be mixed. See `kip33/records/README.md` for the types.
+    JSON by property names. With `as_json=True`, topics and languages may be mixed. See
+    `kip33/records/README.md` for the types.
 
     A null value stays null. A value that cannot be decoded has null in `decoded` and the reason in
     `decode_error`; the row and its bytes are kept.
@@ -253,18 +251,6 @@ def pieces_to_decode(batch: pa.RecordBatch, column: str) -> Iterator[pa.RecordBa
         start = end
 
 
-class _ReadsPayloads(Protocol):
-    """Decodes the payloads of one language."""
-
-    type: "pa.DataType"
-
-    def prepare(self, writer: SchemaText) -> None:
-        """Prepare a writer's schema; raises an error that says why it cannot be used."""
-
-    def read(self, writer: SchemaText, payload: bytes) -> Any:
-        """Return a value as Arrow takes it; raises an error that says why not."""
-
-
 class _PlainText:
     """Reads values without a schema: UTF-8 text, which may have to be JSON."""
 
@@ -284,13 +270,13 @@ class _SchemaValues:
     def __init__(self, schemas: Schemas, reader: SchemaText | None, message: str | None) -> None:
         """Prepare the reader schema, None for JSON text; UndecodableError if it is wrong."""
         self._schemas, self._reader = schemas, reader
-        self._readers: dict[SchemaKind, _ReadsPayloads] = {}
+        self._readers: dict[SchemaKind, _Values] = {}
         self._faults: dict[int, str | None] = {}  # why a schema cannot be used
         self.type: pa.DataType = pa.string()
         if reader:
             self.type = self._reader_of(reader.kind, message).type
 
-    def _reader_of(self, kind: SchemaKind, message: str | None = None) -> _ReadsPayloads:
+    def _reader_of(self, kind: SchemaKind, message: str | None = None) -> _Values:
         if kind not in self._readers:
             if kind == SchemaKind.AVRO:
                 self._readers[kind] = AvroValues(self._schemas, self._reader)
@@ -321,7 +307,7 @@ class _SchemaValues:
         return reader.read(writer, payload)
 
 
-def _fault_of(reader: _ReadsPayloads, writer: SchemaText) -> str | None:
+def _fault_of(reader: _Values, writer: SchemaText) -> str | None:
     try:
         reader.prepare(writer)
     except (Kip33Error, ImportError, MemoryError):

@@ -99,13 +99,11 @@ def end_offsets(
     """
     ends = _Offsets(start)
     for partition in partitions:
-        log, number = _log_of(partition), _number_of(partition)
         end = _end_of(partition)
         if only_committed:
             end = min(end, _stable_end(partition, end))
-        before = ends.next_offset(log, number)
-        if end > (_begin_of(partition) if before is None else before):
-            ends.set(log, number, end)
+        if end > ends.of(partition, _begin_of(partition)):
+            ends.set(partition, end)
     return ends.as_offsets()
 
 
@@ -131,8 +129,14 @@ class _Offsets:
         known = (self._topics[_topic(log)][name].get(number) for name in self.same(log))
         return max((offset for offset in known if offset is not None), default=None)
 
-    def set(self, log: str, number: str, offset: int) -> None:
+    def of(self, partition: PartitionSegments, unread: int) -> int:
+        """Return up to where a partition was read, `unread` if it was not."""
+        known = self.next_offset(_log_of(partition), _number_of(partition))
+        return unread if known is None else known
+
+    def set(self, partition: PartitionSegments, offset: int) -> None:
         """Set the next offset of a partition, under the id of its topic if one is known."""
+        log, number = _log_of(partition), _number_of(partition)
         of_topic, same = self._topics[_topic(log)], self.same(log)
         for name in same:
             of_topic[name].pop(number, None)
@@ -169,7 +173,7 @@ def limited(
         count = max(1, int(of_offsets * (one.end_offset - one.first_offset)))
         by_bytes = _offset_at(one, of_bytes * size) if of_bytes < 1 else one.end_offset
         most = min(one.first_offset + count, max(by_bytes, one.first_offset + 1))
-        ends.set(_log_of(one.segments), _number_of(one.segments), most)
+        ends.set(one.segments, most)
     return ends.as_offsets()
 
 
@@ -240,14 +244,11 @@ def held_back(partitions: Sequence[PartitionSegments], ends: LogOffsets) -> Iter
     """Yield a line for each partition that ends at an open transaction before its log does."""
     known = _Offsets(ends)
     for partition in partitions:
-        log, number = _log_of(partition), _number_of(partition)
-        end = known.next_offset(log, number)
-        if end is None:
-            end = _begin_of(partition)
+        end = known.of(partition, _begin_of(partition))
         if end < _end_of(partition):
             yield (
-                f"{_topic(log)}-{number}: the transaction that begins at offset {end} is still "
-                "open in the catalog; read_committed ends before it"
+                f"{_name_of(partition)}: the transaction that begins at offset {end} is still open "
+                "in the catalog; read_committed ends before it"
             )
 
 
@@ -297,10 +298,8 @@ def _ranges(
     """Yield the range of each partition, without what is not there."""
     begun, ends = _Offsets(start), _Offsets(end)
     for partition in partitions:
-        log, number = _log_of(partition), _number_of(partition)
-        until = ends.next_offset(log, number) or 0
-        begin = begun.next_offset(log, number) or 0
-        first, stop = max(begin, _begin_of(partition)), min(until, _end_of(partition))
+        first = max(begun.of(partition, 0), _begin_of(partition))
+        stop = min(ends.of(partition, 0), _end_of(partition))
         if first < stop:
             yield LogRange(partition, first, stop)
 
@@ -308,12 +307,10 @@ def _ranges(
 def _shorter_logs(partitions: Sequence[PartitionSegments], begun: _Offsets) -> Iterator[Loss]:
     """Yield the logs that end before the offset up to which they were read."""
     for partition in partitions:
-        log, end = _log_of(partition), _end_of(partition)
-        begin = begun.next_offset(log, _number_of(partition)) or 0
+        end, begin = _end_of(partition), begun.of(partition, 0)
         is_known = all(one.is_checked for one in partition)
         if is_known and end < begin:
-            name = f"{_topic(log)}-{_number_of(partition)}"
-            text = f"{name}: ends at offset {end}, expected {begin} or more"
+            text = f"{_name_of(partition)}: ends at offset {end}, expected {begin} or more"
             yield Loss(f"{text}: it was cut, or the topic was created again", True)
 
 
@@ -347,6 +344,10 @@ def _topic(log: str) -> str:
 
 def _number_of(partition: PartitionSegments) -> str:
     return str(partition[0].partition)
+
+
+def _name_of(partition: PartitionSegments) -> str:
+    return f"{partition[0].topic}-{partition[0].partition}"
 
 
 def _holes_in(found: LogRange) -> Iterator[str]:
@@ -393,9 +394,9 @@ def _stable_end(partition: PartitionSegments, end: int) -> int:
     *_, state = _states(partition)
     if state is None and _begin_of(partition) == 0 and partition[0].open_transactions is None:
         raise LogRangeError(
-            f"{_topic(_log_of(partition))}-{_number_of(partition)}: open transactions are not in "
-            "the catalog, expected them for read_committed: build it with --offset-index (not with "
-            "--no-index-files), or read with isolation read_uncommitted"
+            f"{_name_of(partition)}: open transactions are not in the catalog, expected them for "
+            "read_committed: build it with --offset-index (not with --no-index-files), or read "
+            "with isolation read_uncommitted"
         )
     if state is None:
         begun = begun_of(partition, RecordRequest(only_committed=True))

@@ -244,15 +244,8 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
-    *(
-        "topic_id",
-        "batches_crc32",
-        "last_modified_ms",
-        "smallest_timestamp",
-        "open_transactions",
-        "magics",
-        *HeaderFigures._fields,
-    ),
+    *("topic_id", "batches_crc32", "last_modified_ms", "smallest_timestamp", "open_transactions"),
+    *("magics", *HeaderFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
@@ -494,11 +487,8 @@ def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[Par
 
 def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
     """Return a line about records of which it is not known whether they are of the log, or None."""
-    unsure = [
-        min((one for one in partition if one.unsure_from is not None), key=_unsure_from)
-        for partition in partitions
-        if any(one.unsure_from is not None for one in partition)
-    ]
+    each = ([one for one in segments if one.unsure_from is not None] for segments in partitions)
+    unsure = [min(segments, key=_unsure_from) for segments in each if segments]
     if not unsure:
         return None
     first = unsure[0]

@@ -169,7 +169,7 @@ class Selecting:
             segment,
             records.num_rows,
             self._text_of(shown) if self._text_of else shown,
-            0 if segment is None else sum(map(_payload_bytes, _payload_of(records))),
+            0 if segment is None else _payload_bytes(records),
             _undecided_of(records),
             undecoded,
             None if self._limit is None else records,
@@ -183,12 +183,9 @@ def _is_about_damage(batch: pa.RecordBatch) -> bool:
     return bool(pc.any(batch.column(CORRUPT).is_valid()).as_py())
 
 
-def _payload_of(records: pa.RecordBatch) -> list["pa.Array[Any]"]:
-    return [records.column(name) for name in _PAYLOAD if name in records.schema.names]
-
-
-def _payload_bytes(column: "pa.Array[Any]") -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0
+def _payload_bytes(records: pa.RecordBatch) -> int:
+    columns = (records.column(name) for name in _PAYLOAD if name in records.schema.names)
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
 
 
 def _undecided_of(records: pa.RecordBatch) -> int:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -42,8 +42,7 @@ def record_text(output_format: str, times: str, batch: pa.RecordBatch) -> pa.Buf
     if times == "iso":
         batch = _with_iso_times(batch)
     if output_format == "csv":
-        rows = [_csv_row(row) for row in rows_of_batch(batch)]
-        text = _csv_text(_csv_names(batch.schema.names), rows)
+        text = _csv_text(zip(*_csv_columns(batch), strict=True))
     elif output_format == "jsonl":
         text = "\n".join([*_json_objects(batch), ""])
     else:
@@ -63,8 +62,7 @@ class RecordTexts:
         self._is_json, self._write = output_format == "json", write
         self._before = '{"records": [' if self._is_json else ""
         if output_format == "csv":
-            names = _csv_names(schema.names)
-            write(_csv_text(names, [dict(zip(names, names, strict=True))]))
+            write(_csv_text([_csv_names(schema.names)]))
 
     def write(self, text: pa.Buffer) -> None:
         """Write the text of records."""
@@ -117,9 +115,23 @@ def _csv_names(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _csv_text(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+def _csv_columns(batch: pa.RecordBatch) -> Iterator[list[Any]]:
+    """Yield the cells of each column of `_csv_names`."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = _values(name, column)
+        if name in _PAYLOAD:
+            fields = [text_field(name, data) for data in values]
+            for shown in (name, name + BASE64):
+                yield [csv_cell(text) if field == shown else None for field, text in fields]
+        elif name == "headers":
+            yield [None if one is None else json_text(one) for one in _header_fields(values)]
+        else:
+            yield [csv_cell(value) for value in values]
+
+
+def _csv_text(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
-    csv.DictWriter(text, names, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
@@ -138,6 +150,10 @@ def _values(name: str, column: "pa.Array[Any]") -> list[Any]:
     return (
         [None if one == NO_TYPE else one for one in values] if name == "timestampType" else values
     )
+
+
+def _header_fields(values: Sequence[Any]) -> list[Any]:
+    return [value and [header_field(header) for header in value] for value in values]
 
 
 def _json(value: Any) -> str:
@@ -163,7 +179,7 @@ def _json_fields(name: str, batch: pa.RecordBatch) -> list[str]:
         return [f'"{name}": {_json(text)}' for text in texts]
     values = _values(name, column)
     if name == "headers":
-        values = [value and [header_field(header) for header in value] for value in values]
+        values = _header_fields(values)
     return [f'"{name}": {_json(value)}' for value in values]
 
 
@@ -173,23 +189,3 @@ def _decoded_field(data: bytes | None, error: str | None) -> str:
         return f'"value": {data.decode().translate(_ON_ONE_LINE)}'
     field, text = text_field("value", data)
     return f'"{field}": {_json(text)}'
-
-
-def _json_row(row: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        if name in _PAYLOAD:
-            field, text = text_field(name, value)
-            found[field] = text
-        elif name == "headers" and value is not None:
-            found[name] = [header_field(header) for header in value]
-        else:
-            found[name] = value
-    return found
-
-
-def _csv_row(row: dict[str, Any]) -> dict[str, Any]:
-    found = _json_row(row)
-    if found.get("headers") is not None:
-        found["headers"] = json_text(found["headers"])
-    return {name: csv_cell(value) for name, value in found.items()}

@@ -17,8 +17,7 @@ from kip33.records.schema_text import (
     SchemaText,
     UndecodableError,
     cut,
-    kind_of,
-    references_of,
+    schema_of,
 )
 
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
@@ -74,17 +73,13 @@ class SchemaRegistry:
         return None if found is None else self._schema(found, found.get("id")).schema_id
 
     def _schema(self, found: dict[str, Any], schema_id: object) -> SchemaText:
-        text = found.get("schema")
-        if not isinstance(text, str) or not isinstance(schema_id, int):
-            raise LocationError(f"{self.name}: an answer without a schema found")
         try:
-            kind, references = (
-                kind_of(found.get("schemaType")),
-                references_of(found.get("references")),
-            )
+            schema = schema_of(found, schema_id)
         except UndecodableError as error:
             raise LocationError(f"{self.name}: schema {schema_id}: {error}") from error
-        return SchemaText(schema_id, kind, text, references)
+        if schema is None:
+            raise LocationError(f"{self.name}: an answer without a schema found")
+        return schema
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the JSON object at a path, None for 404. Raises LocationError."""

@@ -5,6 +5,7 @@ The format is magic byte 0, the schema's id as a big-endian int32, and the paylo
 
 import importlib
 import struct
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -41,8 +42,20 @@ class SchemaText(NamedTuple):
     references: tuple[Reference, ...] = ()
 
 
-def kind_of(name: object) -> SchemaKind:
-    """Return the language that a registry names; none is AVRO. UndecodableError for another."""
+def schema_of(found: Mapping[str, Any], schema_id: object) -> SchemaText | None:
+    """Return the schema in a registry's JSON; None: it has no text, or no id.
+
+    UndecodableError for another language, or malformed references.
+    """
+    text = found.get("schema")
+    if not isinstance(schema_id, int) or not isinstance(text, str):
+        return None
+    kind, references = _kind_of(found.get("schemaType")), _references_of(found.get("references"))
+    return SchemaText(schema_id, kind, text, references)
+
+
+def _kind_of(name: object) -> SchemaKind:
+    """Return the language that a registry names; none is AVRO."""
     try:
         return SchemaKind(str(name).upper()) if name else SchemaKind.AVRO
     except ValueError:
@@ -51,8 +64,7 @@ def kind_of(name: object) -> SchemaKind:
         ) from None
 
 
-def references_of(found: object) -> tuple[Reference, ...]:
-    """Return the references of a registry's JSON; UndecodableError if they are malformed."""
+def _references_of(found: object) -> tuple[Reference, ...]:
     if not found:
         return ()
     try:

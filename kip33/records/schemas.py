@@ -24,8 +24,7 @@ from kip33.records.schema_text import (
     SchemaKind,
     SchemaText,
     UndecodableError,
-    kind_of,
-    references_of,
+    schema_of,
 )
 from kip33.stores.files import has_text_name, one_line, read_whole
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
@@ -88,13 +87,16 @@ class Schemas:
         because archived values may have them. Raises what `read_arrow` raises with
         `on_error="fail"`, and LocationError if the topic has no schemas.
         """
-        archived = _ArchivedSchemas.read(
-            source,
-            topic=topic,
-            layout=layout,
-            storage_options=storage_options,
-            filesystem=filesystem,
+        archived = _ArchivedSchemas(f"{topic} of {getattr(source, 'uri', source)}")
+        reading = Reading.of(topic=topic, columns=["key", "value"], on_error="fail", layout=layout)
+        partitions = reading.partitions(
+            source, storage_options, filesystem, choice="reading schemas"
         )
+        for batch in reading.read(partitions):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                archived.add(*row)
+        if archived.is_empty:
+            raise LocationError(f"{archived.name}: no schemas found")
         return cls(archived)
 
     @classmethod
@@ -111,7 +113,7 @@ class Schemas:
         `--include_imports`; its last file is the schema. Other files are imported by their names:
         `address.proto`, `com.example.Address.avsc`. LocationError if there are no schemas.
         """
-        return cls(_SchemaDirectory.read(place_on(path, storage_options, filesystem)))
+        return cls(_SchemaDirectory(place_on(path, storage_options, filesystem)))
 
     @classmethod
     def from_registry(cls, url: str, *, timeout: float = 10.0) -> Self:
@@ -139,7 +141,7 @@ class Schemas:
             return cls.from_registry(text)
         where = place_on(text, storage_options, filesystem)
         if _has_schemas(where):
-            return cls(_SchemaDirectory.read(where))
+            return cls(_SchemaDirectory(where))
         return cls.from_archive(
             text, layout=layout, storage_options=storage_options, filesystem=filesystem
         )
@@ -211,28 +213,9 @@ class _ArchivedSchemas:
         self._subjects: dict[str, dict[int, int]] = {}  # ids of versions that are not deleted
         self._versions: dict[tuple[str, int], int] = {}  # ids of all versions
 
-    @classmethod
-    def read(
-        cls,
-        source: Source,
-        *,
-        topic: str,
-        layout: str,
-        storage_options: StorageOptions | None,
-        filesystem: Filesystem | None,
-    ) -> Self:
-        """Return the schemas of a topic; LocationError if it has none."""
-        schemas = cls(f"{topic} of {getattr(source, 'uri', source)}")
-        reading = Reading.of(topic=topic, columns=["key", "value"], on_error="fail", layout=layout)
-        partitions = reading.partitions(
-            source, storage_options, filesystem, choice="reading schemas"
-        )
-        for batch in reading.read(partitions):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                schemas.add(*row)
-        if not schemas._by_id:
-            raise LocationError(f"{schemas.name}: no schemas found")
-        return schemas
+    @property
+    def is_empty(self) -> bool:
+        return not self._by_id
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         """Add a record of the topic; what is not about a schema is ignored."""
@@ -249,7 +232,10 @@ class _ArchivedSchemas:
         if subject.startswith(":") and not subject.startswith(":.:"):
             return  # a context of its own, with ids of its own
         self._subjects.setdefault(subject, {}).pop(version, None)
-        schema = _schema_of(body)
+        try:
+            schema = schema_of(body, body.get("id"))
+        except UndecodableError:
+            return
         if schema is None:
             return
         self._by_id[schema.schema_id] = schema
@@ -278,26 +264,16 @@ def _parsed(data: bytes | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _schema_of(body: dict[str, Any]) -> SchemaText | None:
-    schema_id, text = body.get("id"), body.get("schema")
-    if not isinstance(schema_id, int) or not isinstance(text, str):
-        return None
-    try:
-        kind, references = kind_of(body.get("schemaType")), references_of(body.get("references"))
-    except UndecodableError:
-        return None
-    return SchemaText(schema_id, kind, text, references)
-
-
 class _SchemaDirectory:
     """The schemas of a directory, read when they are needed."""
 
-    def __init__(self, directory: Location, names: list[str]) -> None:
+    def __init__(self, directory: Location) -> None:
+        """List a directory; LocationError if it has no schemas."""
         self.name = directory.uri
         self._directory = directory
         self._ids: dict[int, str] = {}
         self._others: list[str] = []
-        for name in names:
+        for name in _names_in(directory):
             number = name.rpartition(".")[0]
             if not _NUMBER.fullmatch(number):
                 self._others.append(name)
@@ -307,17 +283,11 @@ class _SchemaDirectory:
                 raise LocationError(
                     f"{self.name}: {before} and {name} found, expected one file for an id"
                 )
-        self.only = next(iter(self._ids)) if len(self._ids) == 1 else None
-
-    @classmethod
-    def read(cls, directory: Location) -> Self:
-        """Return the schemas in a directory; LocationError if it has no schemas."""
-        found = cls(directory, _names_in(directory))
-        if not found._ids:
+        if not self._ids:
             raise LocationError(
-                f"{directory.uri}: no schemas found, expected files like 7.avsc, 7.json, 7.proto"
+                f"{self.name}: no schemas found, expected files like 7.avsc, 7.json, 7.proto"
             )
-        return found
+        self.only = next(iter(self._ids)) if len(self._ids) == 1 else None
 
     def by_id(self, schema_id: int) -> SchemaText | None:
         """Return the schema with an id; LocationError if its file cannot be read."""

@@ -24,7 +24,7 @@ from kip33.retention.evaluated_tables import (
     segment_rows,
     totals_of,
 )
-from kip33.retention.evaluation import JudgedRows, RetentionRequest, judge_rows, judged_tables
+from kip33.retention.evaluation import JudgedRows, judge_rows, judged_tables
 from kip33.retention.make_plan import DeletionDoubts, PlanInProgress, planning
 from kip33.retention.question import RetentionQuestion
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
@@ -41,14 +41,12 @@ _SHOWN: Final = [
     *("log_dir", "topic", "partition", "policy", "segments", "bytes"),
     *("deletable_segments", "deletable_bytes", "blocked_segments", "blocked_bytes"),
 ]
-_UNTRUSTED: Final = (
-    *("last_modified_segments", "unverified_segments", "doubtful_segments"),
-    "tiered_segments",
-)
 _COUNTED: Final = {
-    "blocked": ("blocked_segments",),
-    "expired": ("deletable_segments",),
-    "untrusted": _UNTRUSTED,
+    "blocked": ["blocked_segments"],
+    "expired": ["deletable_segments"],
+    "untrusted": [
+        f"{kind}_segments" for kind in ("last_modified", "unverified", "doubtful", "tiered")
+    ],
 }
 _RETENTION_FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string(), nullable=False),
@@ -258,20 +256,24 @@ def judge_here(  # parameters: each consumer of the pass, and who follows it
     place, request = (question.catalog, question.snapshot), question.request
     of_files = OF_FILES if plan_place or emits else ()
     columns = SEGMENTS.names if output else [*SUMMED, *of_files]
-    broker, sums, done = _BrokersView(), _Sums(request), 0
+    broker, parts, done = _BrokersView(), list[SnapshotSums](), 0
     with planning(question.basis, *place, plan_place) as plan:
         doubts = DeletionDoubts.of(question.basis, *place) if emits else None
-        rows = _SegmentRows(output) if output else None
-        consumers = [one for one in (sums, plan, doubts, broker, rows) if one]
+        consumers = [one.add for one in (plan, doubts, broker) if one]
+        writer = TableWriter(output, "segments") if output else None
         for judged in judged_tables(*place, request, columns):
-            for consumer in consumers:
-                consumer.add(judged)
+            parts.append(sums_of(judged, request))
+            for consume in consumers:
+                consume(judged)
+            if writer:
+                for rows in segment_rows(judged):
+                    writer.add(rows)
             done += judged.columns.size
             on_progress(Progress(Phase.EVALUATING, done, question.snapshot.rows))
-        all_sums = sums_of_all(*place, request, sums.parts)
+        all_sums = sums_of_all(*place, request, parts)
         require(all_sums.partitions)
-        if rows and output:
-            rows.writer.end()
+        if writer and output:
+            writer.end()
             write_sums(all_sums.partitions, _freed(question, all_sums), output)
         if doubts:
             doubts.require_policies()
@@ -307,28 +309,6 @@ def plan_record(plan: PlanInProgress, place: Location) -> Row:
         "left_out_segments": totals.left_out_segments,
         "left_out_bytes": totals.left_out_bytes,
     }
-
-
-class _Sums:
-    """The sums of each table of a stream."""
-
-    def __init__(self, request: RetentionRequest) -> None:
-        self._request = request
-        self.parts: list[SnapshotSums] = []
-
-    def add(self, judged: JudgedRows) -> None:
-        self.parts.append(sums_of(judged, self._request))
-
-
-class _SegmentRows:
-    """The rows of --output."""
-
-    def __init__(self, output: Location) -> None:
-        self.writer = TableWriter(output, "segments")
-
-    def add(self, judged: JudgedRows) -> None:
-        for rows in segment_rows(judged):
-            self.writer.add(rows)
 
 
 class _BrokersView:
@@ -404,20 +384,17 @@ def local_answer(question: RetentionQuestion, judged: JudgedHere) -> RetentionAn
     )
 
 
-def _rows_of_segments(question: RetentionQuestion, seen: pa.Table) -> Iterator[Row]:
-    return (row for table in _segments(question, seen) for row in rows_of(table))
-
-
 def _freed(question: RetentionQuestion, sums: SnapshotSums) -> pa.Table | None:
     """Return what becomes deletable at the asked times; None if none were asked for."""
     return sums.freed if question.request.moments_ms else None
 
 
-def _segments(question: RetentionQuestion, seen: pa.Table) -> Iterator[pa.Table]:
+def _rows_of_segments(question: RetentionQuestion, seen: pa.Table) -> Iterator[Row]:
     """Yield all rows with their decisions; index files are not read again."""
     at, request = 0, question.request
     for rows in partitions(question.catalog, question.snapshot, SEGMENTS.names, request.topics):
-        yield from segment_rows(judge_rows(rows, request, seen.slice(at, rows.num_rows)))
+        for table in segment_rows(judge_rows(rows, request, seen.slice(at, rows.num_rows))):
+            yield from rows_of(table)
         at += rows.num_rows
 
 

@@ -83,9 +83,7 @@ class Applied:
     trash: str | None  # URI of the plan's folder in the trash
     partitions: tuple[PartitionResult, ...]
     continues: tuple[str, ...] = ()  # ids of other runs of the plan that this run found
-    is_plan_in_trash: bool = (
-        False  # a copy of it: it is there if the plan moved files to this trash
-    )
+    is_plan_in_trash: bool = False  # a copy of it, if the plan moved files to this trash
 
     @property
     def stopped(self) -> int:

@@ -20,13 +20,6 @@ from kip33.stores.files import has_text_name, modified_ns, opened
 from kip33.stores.locations import Location
 
 
-class BrokerViewRow(NamedTuple):
-    """The needed columns of a catalog row."""
-
-    log_uri: str
-    max_timestamp: int | None  # None: a broker would not keep the segment, or the log was not read
-
-
 class SeenByBroker(NamedTuple):
     """The timestamp by which a broker judges a log; None if that is unknown."""
 
@@ -45,28 +38,30 @@ SEEN: Final = pa.schema(_FIELDS)
 """The fields of `SeenByBroker` as columns, but for the log."""
 
 
-def seen_by_broker(rows: Iterable[BrokerViewRow]) -> Iterator[SeenByBroker]:
+def seen_by_broker(rows: Iterable[tuple[str, int | None]]) -> Iterator[SeenByBroker]:
     """Yield what a broker would read from the files beside each log.
 
-    A directory is listed once if its rows are adjacent. Only the last 12 bytes of each `.timeindex`
-    are read. A file that cannot be read is a fault, not an exception.
+    A row has the log's URI and the largest timestamp of its records, None if a broker would not
+    keep the segment or the log was not read. A directory is listed once if its rows are adjacent.
+    Only the last 12 bytes of each `.timeindex` are read. A file that cannot be read is a fault, not
+    an exception.
     """
     listed: Location | None = None
     infos: dict[str, fs.FileInfo] | None = None  # None: the directory cannot be listed
-    for row in rows:
-        log = Location.of(row.log_uri)
+    for log_uri, max_timestamp in rows:
+        log = Location.of(log_uri)
         try:
             if log.parent != listed:
                 listed, infos = log.parent, None
                 selector = fs.FileSelector(listed.path)
                 entries = log.filesystem().get_file_info(selector)
                 infos = {info.base_name: info for info in entries if has_text_name(info)}
-            view = None if infos is None else _view(log, infos, row.max_timestamp)
+            view = None if infos is None else _view(log, infos, max_timestamp)
         except OSError as error:
             if is_of_the_machine(error):
                 raise
             view = None
-        yield SeenByBroker(row.log_uri, *(view or (None, None, IndexFault.UNREADABLE)))
+        yield SeenByBroker(log_uri, *(view or (None, None, IndexFault.UNREADABLE)))
 
 
 def _view(

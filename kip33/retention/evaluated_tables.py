@@ -43,7 +43,7 @@ from kip33.rules.retention import (
     LimitColumns,
     RetentionMode,
 )
-from kip33.rules.retention_rows import NamedOffsets
+from kip33.rules.retention_rows import Decision, NamedOffsets, freed_up_to
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
@@ -112,13 +112,12 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     rows, answers = rows.take(order), answers.take(order)
     columns = columns_of(rows)
     none, nothing = np.zeros(columns.size, np.int8), np.zeros(columns.size, np.int64)
-    starts, never = _number(answers, _START), none > 0
+    starts, never = int64_column_of(answers[_START]), none > 0
     decisions = _decisions_of(answers)
-    has = {view: f"{view}_deletable" in answers.column_names for view in ("what_if", "broker")}
     by_view = {
         view: decisions._replace(deletable=_flags(answers, f"{view}_deletable"))
-        for view in has
-        if has[view]
+        for view in ("what_if", "broker")
+        if f"{view}_deletable" in answers.column_names
     }
     judged = JudgedRows(
         rows=rows,
@@ -131,7 +130,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
         decisions=decisions,
         suspicions=_codes_of(answers["suspicion"], _SUSPICIONS),
         what_if=by_view.get("what_if"),
-        broker=BrokerAnswer(answers, by_view["broker"]) if has["broker"] else None,
+        broker=BrokerAnswer(answers, by_view["broker"]) if "broker" in by_view else None,
     )
     table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:
@@ -145,21 +144,17 @@ def _decisions_of(answers: pa.Table) -> Decisions:
         _flags(answers, "retention_ms_breached"),
         _flags(answers, "deletable"),
         _codes_of(answers["reason"], _REASONS),
-        _number(answers, "expires_at_ms"),
-        _number(answers, "deletable_at_ms"),
-        _number(answers, "blocked_by_base_offset"),
-        _number(answers, "blocked_by_timestamp"),
+        int64_column_of(answers["expires_at_ms"]),
+        int64_column_of(answers["deletable_at_ms"]),
+        int64_column_of(answers["blocked_by_base_offset"]),
+        int64_column_of(answers["blocked_by_timestamp"]),
         _flags(answers, "kept_only_by_blocker"),
-        _number(answers, "upload_before_ms"),
+        int64_column_of(answers["upload_before_ms"]),
     )
 
 
 def _flags(rows: pa.Table, name: str) -> Bools:
     return np.asarray(pc.fill_null(rows[name], False).to_numpy(), bool)
-
-
-def _number(rows: pa.Table, name: str) -> Int64Column:
-    return int64_column_of(rows[name])
 
 
 def _codes_of(texts: Any, of: Sequence[str]) -> Codes:
@@ -189,10 +184,11 @@ def totals_of(partitions: pa.Table) -> dict[str, int | dict[str, int]]:
 
 def freed_table(judged: JudgedRows, moments_ms: Sequence[int]) -> pa.Table:
     """Return the sums that become deletable up to each time: at_ms, topic, segments, bytes."""
-    topics = judged.columns.texts("topic")
-    rows = judged.freed_by(moments_ms)
-    freed = [(row.at_ms, topics[row.topic], row.segments, row.bytes) for row in rows]
-    return pa.Table.from_pylist([dict(zip(FREED.names, row, strict=True)) for row in freed], FREED)
+    columns, topics = judged.columns, judged.columns.texts("topic")
+    sizes, at_ms = judged.segments.size_bytes, judged.decisions.deletable_at_ms
+    freed = freed_up_to(at_ms, columns.codes("topic"), sizes, moments_ms)
+    rows = [row._asdict() | {"topic": topics[row.topic]} for row in freed]
+    return pa.Table.from_pylist(rows, FREED)
 
 
 def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:
@@ -214,32 +210,28 @@ def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
     added = {
         **policies,
         _START: _int64s(start),
-        **decision_columns(judged.decisions.part(part)),
+        **_decision_columns(judged.decisions.part(part)),
         "kept_only_by_blocker": pa.array(judged.decisions.kept_only_by_blocker[part]),
         "suspicion": _texts(_SUSPICIONS, judged.suspicions[part]),
     }
     if judged.what_if:
-        what_if = decision_columns(judged.what_if.part(part))
+        what_if = _decision_columns(judged.what_if.part(part))
         added |= {f"what_if_{name}": what_if[name] for name in ("deletable", "reason")}
     if judged.broker:
         seen = judged.broker.seen.slice(first, end - first)
         added |= {name: seen[name] for name in SEEN.names}
-        decided = decision_columns(judged.broker.decisions.part(part))
+        decided = _decision_columns(judged.broker.decisions.part(part))
         added |= {f"broker_{name}": decided[name] for name in ("deletable", "reason")}
     return added
 
 
-def decision_columns(decisions: Decisions) -> dict[str, Any]:
+def _decision_columns(decisions: Decisions) -> dict[str, Any]:
     """Return the fields of `retention_rows.Decision` as Arrow columns."""
     return {
-        "retention_ms_breached": pa.array(decisions.retention_ms_breached),
-        "deletable": pa.array(decisions.deletable),
-        "reason": _texts(_REASONS, decisions.reason),
-        "expires_at_ms": _int64s(decisions.expires_at_ms),
-        "deletable_at_ms": _int64s(decisions.deletable_at_ms),
-        "blocked_by_base_offset": _int64s(decisions.blocked_by_base_offset),
-        "blocked_by_timestamp": _int64s(decisions.blocked_by_timestamp),
-        "upload_before_ms": _int64s(decisions.upload_before_ms),
+        name: _texts(_REASONS, decisions.reason)
+        if name == "reason"
+        else _column(getattr(decisions, name))
+        for name in Decision._fields
     }
 
 

@@ -18,7 +18,7 @@ from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of, int64_column_of
 from kip33.catalog.partitions import partitions
 from kip33.errors import counted
-from kip33.retention.broker_files import SEEN, BrokerViewRow, SeenByBroker, seen_by_broker
+from kip33.retention.broker_files import SEEN, SeenByBroker, seen_by_broker
 from kip33.retention.judged_partition import JudgedPartition
 from kip33.retention.only_local import OnlyLocal
 from kip33.retention.uploaded import Uploaded
@@ -44,11 +44,9 @@ from kip33.rules.retention import (
     reason_codes,
 )
 from kip33.rules.retention_rows import (
-    Freed,
     Limits,
     PartitionSums,
     SummedSegments,
-    freed_up_to,
     limit_columns,
     partition_sums,
 )
@@ -179,16 +177,6 @@ class JudgedRows:
             return np.zeros(self.columns.size, bool)
         return np.asarray(self.broker.seen["broker_index_fault"].is_valid().to_numpy())
 
-    def freed_by(self, moments_ms: Sequence[int]) -> list[Freed]:
-        """Return segments and bytes that become deletable, by time and topic (`freed_up_to`)."""
-        segments = self.segments
-        return freed_up_to(
-            self.decisions.deletable_at_ms,
-            self.columns.codes("topic"),
-            segments.size_bytes,
-            moments_ms,
-        )
-
 
 @dataclass(frozen=True)
 class RetentionRequest:
@@ -206,9 +194,7 @@ class RetentionRequest:
     other_tier: OtherTier | None = None  # None: topics in tiered storage are kept on a broker
     moments_ms: Sequence[int] = ()  # the times for which it is said what becomes deletable
     reborn: frozenset[str] = frozenset()  # `partitions.topics_with_several_ids`, for holes
-    has_policies: bool = (
-        True  # False: none were given; holes are then those of `kip33 catalog holes` alone
-    )
+    has_policies: bool = True  # False: none given, so holes are those of `kip33 catalog holes`
 
     @property
     def policies_of_holes(self) -> Policies | None:
@@ -303,11 +289,10 @@ def _topics_text(topics: Sequence[str]) -> str:
 
 
 def _untiered_warning(
-    policies: Policies, topics: Iterable[str], other_tier: OtherTier
+    policies: Policies, topics: Sequence[str], other_tier: OtherTier
 ) -> str | None:
     """Return a line if there are topics and none of them is in tiered storage."""
-    found = sorted(topics)
-    if not found or any(policies.of(topic).is_tiered for topic in found):
+    if not topics or any(policies.of(topic).is_tiered for topic in topics):
         return None
     if isinstance(other_tier, Uploaded):
         so = "all are judged by retention.ms and retention.bytes, uploaded or not"
@@ -451,7 +436,7 @@ def _seen(columns: CatalogColumns) -> pa.Table:
 
     def look(group: Int64s) -> list[SeenByBroker]:
         logs = zip(columns.log_uris(group), timestamps.take(group).to_list(), strict=True)
-        return list(seen_by_broker(BrokerViewRow(*log) for log in logs))
+        return list(seen_by_broker(logs))
 
     views: list[SeenByBroker | None] = [None] * columns.size
     if groups:

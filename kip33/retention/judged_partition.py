@@ -75,7 +75,11 @@ class JudgedPartition:
     @cached_property
     def unlistable_uri(self) -> str | None:
         """Return its directory, or one above it, if that could not be listed; else None."""
-        return _above(self.rows, self.unlistable_uris) if self.unlistable_uris else None
+        if not self.unlistable_uris:
+            return None
+        uris = [f"{row.log_uri}/" for row in self.rows]
+        above = (one for one in self.unlistable_uris if any(uri.startswith(one) for uri in uris))
+        return next((one.removesuffix("/") for one in above), None)
 
     def has(self, reason: RetentionReason) -> bool:
         """Return whether this is the reason of any row."""
@@ -131,11 +135,3 @@ class JudgedPartition:
                 "copying may change"
             )
         return None
-
-
-def _above(rows: list[CatalogRow], unlistable: tuple[str, ...]) -> str | None:
-    """Return the first directory in `unlistable` that is, or contains, the directory of a row."""
-    if not unlistable:
-        return None
-    uris = [f"{row.log_uri}/" for row in rows]
-    return next((uri[:-1] for uri in unlistable if any(u.startswith(uri) for u in uris)), None)

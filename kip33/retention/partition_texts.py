@@ -52,12 +52,9 @@ def remarks_of(row: PartitionRow) -> Iterator[str]:
         )
     if row["active_expired_segments"]:
         yield "expired, but kept: it is the active segment"
-    if row["unverified_segments"]:
-        yield f"{row['unverified_segments']:,} unverified"
-    if row["doubtful_segments"]:
-        yield f"{row['doubtful_segments']:,} doubtful"
-    if row["tiered_segments"]:
-        yield f"{row['tiered_segments']:,} tiered"
+    for kind in ("unverified", "doubtful", "tiered"):
+        if count := row[f"{kind}_segments"]:
+            yield f"{count:,} {kind}"
     if row["not_uploaded_segments"]:
         yield _not_uploaded(row)
     if row["other_records_segments"]:

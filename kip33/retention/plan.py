@@ -40,6 +40,7 @@ from kip33.rules.retention import ActiveSegment, Boundary
 from kip33.stores.locations import Location
 
 PARTITION_KEY: Final = ("log_dir", "topic", "partition")
+_MOST_NAMED: Final = 3  # topics or segments in a message
 
 
 class PlannedSegment(NamedTuple):
@@ -104,9 +105,9 @@ class PlannedPartition(NamedTuple):
         return self.directory.path.removeprefix(source.path).strip("/")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Basis:
-    """The basis of a plan's decisions."""
+    """The basis of a plan's decisions; the first line of its file has them in this order."""
 
     created_ms: int
     now_ms: int  # the time of the judgement
@@ -114,11 +115,11 @@ class Basis:
     snapshot: str
     source: Location
     index_dir: Location | None  # of the snapshot's build
-    policies: Policies
     active_segment: str = ActiveSegment.KEEP
     boundary: str = Boundary.LOCAL
     trust_last_modified: bool = False
     remote: Location | None = None  # the catalog that proves what was uploaded
+    policies: Policies
 
     def require_limits(self) -> None:
         """Raise PlanError unless there is a limit."""
@@ -211,10 +212,10 @@ class RetentionPlan:
         return [partition for partition in self.partitions if partition.segments]
 
 
-def first_names(names: list[str], most: int = 3) -> str:
+def first_names(names: list[str]) -> str:
     """Return the first names and the number of others."""
-    others = len(names) - most
-    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
+    others = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {others} more" if others > 0 else "")
 
 
 def require_deletable(snapshot: Snapshot) -> None:
@@ -260,18 +261,9 @@ def _plan_of(header: dict[str, Any], records: list[dict[str, Any]]) -> Retention
 
 def header_of(basis: Basis) -> dict[str, Any]:
     """Return the fields of a plan's first line."""
+    values = vars(basis) | {"policies": basis.policies.to_record()}
     return {
-        "created_ms": basis.created_ms,
-        "now_ms": basis.now_ms,
-        "catalog": basis.catalog.uri,
-        "snapshot": basis.snapshot,
-        "source": basis.source.uri,
-        "index_dir": basis.index_dir.uri if basis.index_dir else None,
-        "active_segment": basis.active_segment,
-        "boundary": basis.boundary,
-        "trust_last_modified": basis.trust_last_modified,
-        "remote": basis.remote.uri if basis.remote else None,
-        "policies": basis.policies.to_record(),
+        name: value.uri if isinstance(value, Location) else value for name, value in values.items()
     }
 
 

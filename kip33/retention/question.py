@@ -73,7 +73,8 @@ class RetentionQuestion(NamedTuple):
             tier = other_tier_of(judged, other, policies, starts_file, version)
         topics = set(filter(TopicGlobs.of(asked["topics"]).matches, texts["topic"]))
         warnings = tier_warnings(judged.snapshot, policies, topics, tier)
-        unlisted = unlisted_warning(policies, topics) if of_tools else None
+        if of_tools and (line := unlisted_warning(policies, topics)):
+            warnings = (*warnings, line)
         source = Location.of(judged.snapshot.source)
         request = RetentionRequest(
             policies_for(judged.snapshot, policies),
@@ -86,8 +87,7 @@ class RetentionQuestion(NamedTuple):
             reborn=topics_with_several_ids(names),
         )
         request.require_valid()
-        told = (*warnings, *filter(None, [unlisted]))
-        return cls(*judged, request, clock_ms, told)
+        return cls(*judged, request, clock_ms, warnings)
 
     def asking(self, **more: Any) -> Self:
         """Return the question with other fields of the request."""
@@ -149,15 +149,9 @@ def moments_of(asked: MomentOptions, now_ms: int) -> tuple[int, ...]:
         at = (at,)
     if at and forecast is not None:
         raise ValueError("--at and --forecast cannot be combined: give one of them")
-    return _days(now_ms, int(forecast)) if forecast is not None else _times(at or ())
-
-
-def _times(at: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(milliseconds_of(one) for one in at)
-
-
-def _days(now_ms: int, forecast_ms: int) -> tuple[int, ...]:
-    days = -(-forecast_ms // _DAY_MS)
+    if forecast is None:
+        return tuple(milliseconds_of(one) for one in at or ())
+    days = -(-int(forecast) // _DAY_MS)
     if days > MOST_DAYS:
         raise ValueError(f"--forecast: {days:,} days found, expected at most {MOST_DAYS:,}")
     return tuple(now_ms + day * _DAY_MS for day in range(days + 1))

@@ -11,7 +11,7 @@ known in both tiers, or leader epochs are not, as in rows of before schema 4, on
 segment is a proof.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -77,11 +77,8 @@ class Uploaded:
 
     def _differ(self, columns: CatalogColumns) -> Bools:
         found, bases = np.zeros(columns.size, bool), columns.int64("base_offset").values
-        spans = zip(columns.keys, columns.starts.tolist(), columns.lengths.tolist(), strict=True)
-        for (log_dir, topic, number), first, length in spans if self.different else ():
-            key = (log_dir or "", topic or "", -1 if number is None else number)
+        for key, rows in _partitions_of(columns) if self.different else ():
             if offsets := self.different.get(key):
-                rows = slice(first, first + length)
                 found[rows] = np.isin(bases[rows], [*offsets])
         return found
 
@@ -89,16 +86,20 @@ class Uploaded:
         """Return which segments are whole in the remote tier."""
         base, last = columns.int64("base_offset"), columns.int64("last_offset")
         found = np.zeros(columns.size, bool)
-        firsts, lengths = columns.starts.tolist(), columns.lengths.tolist()
-        for (_, topic, number), first, length in zip(columns.keys, firsts, lengths, strict=True):
-            ranges = self.ranges.get((topic or "", -1 if number is None else number))
-            if ranges is None:
-                continue
-            begins, ends = ranges
-            rows = slice(first, first + length)
-            place = np.searchsorted(begins, base.values[rows], side="right") - 1
-            found[rows] = (place >= 0) & (last.values[rows] <= ends[place])
+        for (_, topic, number), rows in _partitions_of(columns):
+            if ranges := self.ranges.get((topic, number)):
+                begins, ends = ranges
+                place = np.searchsorted(begins, base.values[rows], side="right") - 1
+                found[rows] = (place >= 0) & (last.values[rows] <= ends[place])
         return found & base.known & last.known
+
+
+def _partitions_of(columns: CatalogColumns) -> Iterator[tuple[tuple[str, str, int], slice]]:
+    """Yield the log directory, topic and number of each partition, and its rows."""
+    spans = zip(columns.keys, columns.starts.tolist(), columns.lengths.tolist(), strict=True)
+    for (log_dir, topic, number), first, length in spans:
+        key = log_dir or "", topic or "", -1 if number is None else number
+        yield key, slice(first, first + length)
 
 
 def uploaded_segments(

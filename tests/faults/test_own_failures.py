@@ -25,7 +25,7 @@ from kip33.indexing.segment import index_file
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
-from kip33.retention.broker_files import BrokerViewRow, seen_by_broker
+from kip33.retention.broker_files import seen_by_broker
 from kip33.rules.index_builder import IndexSettings
 from kip33.search.offset_lookup import record_from
 from kip33.search.searched_segment import SearchedSegment
@@ -82,7 +82,7 @@ READERS: dict[str, Callable[[Location], object]] = {
     "dialects": compared,
     "search": lambda log: record_from([SearchedSegment(log.uri, 0)], 1, Meter()),
     "snapshot": lambda log: PartitionState.beside(log, 0),
-    "a broker's view": lambda log: list(seen_by_broker([BrokerViewRow(log.uri, 1002)])),
+    "a broker's view": lambda log: list(seen_by_broker([(log.uri, 1002)])),
     "leftovers": lambda log: list_leftovers(log.parent, KAFKA),
     "listing": lambda log: list_tree(log.parent.parent),
 }
