@@ -250,7 +250,7 @@ def put_row(
     number = int(table["headers"])
     if count:
         table["needed_headers"] = number + count
-        is_room &= number + count < len(columns[HEADER_KEY][0])
+        is_room &= number + count <= len(columns[HEADER_KEY][1])
         alone = most_bytes if count == 1 else MAX_INT32
         size, start, place = sized_at(data, at, len(data))
         room = len(columns[HEADER_KEY][2])

@@ -12,6 +12,7 @@ import pytest
 
 import kip33
 from kip33.errors import CorruptSegmentError, LocationError
+from kip33.formats import whole_bodies as decoded_records
 from kip33.records import record_table
 from tests.builders.log_file import write_log
 from tests.builders.segment_builder import (
@@ -288,6 +289,29 @@ def test_a_false_size_takes_no_memory(tmp_path: Path) -> None:
     assert "do not match its CRC" in row["_corrupt"]
     assert "record 0 of 2147483647" in other["_corrupt"]
     assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("plain_bytes", [0, 1 << 40], ids=["compiled", "plain"])
+def test_headers_of_any_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_bytes: int
+) -> None:
+    """Their columns grow when they are full, with each number of them that is left."""
+    monkeypatch.setattr(decoded_records, "PLAIN_BYTES", plain_bytes)
+    random = Random(46)
+    counts = [random.choice((0, 1, 1, 1, 2, 5)) for _ in range(9_000)]
+    given = [
+        tuple((f"h{at}", b"%d" % number) for at in range(n)) for number, n in enumerate(counts)
+    ]
+    entries = [
+        v2_batch(first, [Record(T, headers=one) for one in given[first : first + 300]])
+        for first in range(0, len(given), 300)
+    ]
+    write_log(tmp_path, 0, *entries)
+
+    found = kip33.read_arrow(tmp_path, columns=["headers"], on_error="fail").read_all()
+
+    expected = [[{"key": k, "value": v} for k, v in one] or None for one in given]
+    assert found["headers"].to_pylist() == expected
 
 
 def test_wrappers_and_header_keys_that_are_no_text(tmp_path: Path) -> None:
