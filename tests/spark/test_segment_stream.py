@@ -95,7 +95,7 @@ def test_a_stream_fails_in_one_line(session: SparkSession, tmp_path: Path) -> No
     for source, options, message in (
         (built(tmp_path), {"level": "batches", "columns": "position"}, "expected records"),
         (built(tmp_path), {"maxOffsetsPerTrigger": 0}, "'0' found, expected 1 or more"),
-        (tmp_path / "archive", {}, "no snapshot"),
+        (tmp_path / "archive", {}, "no committed snapshot found"),
     ):
         with pytest.raises(Exception, match=message):
             night(session, tmp_path, source, **options)
