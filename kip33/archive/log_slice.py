@@ -19,7 +19,7 @@ from kip33.archive.log_window import (
     opened_window,
 )
 from kip33.archive.segment_paths import beside
-from kip33.formats.batch import CODEC_MASK, BatchColumns, BatchHeader
+from kip33.formats.batch import BatchColumns, BatchHeader, are_wrappers
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.stores.locations import Location
@@ -38,7 +38,11 @@ class LogSlice(NamedTuple):
     def inside(self, batches: BatchColumns) -> BatchColumns:
         """Return the batches that have offsets of the slice, or may have, of a log in order."""
         found: BatchColumns = batches[: self.end_in(batches)]
-        return found[found["last_offset"] >= self.from_offset] if self.from_offset else found
+        if not self.from_offset:
+            return found
+        may_have_any = are_wrappers(found) & (found["last_offset"] == 0)  # see `has_any_offset`
+        inside: BatchColumns = found[may_have_any | (found["last_offset"] >= self.from_offset)]
+        return inside
 
     def ends_in(self, batches: BatchColumns) -> bool:
         """Return whether no batch after these has an offset of the slice."""
@@ -51,8 +55,7 @@ class LogSlice(NamedTuple):
         """
         if self.until_offset is None:
             return len(batches)
-        is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-        is_after = (batches["base_offset"] >= self.until_offset) & ~is_wrapper
+        is_after = (batches["base_offset"] >= self.until_offset) & ~are_wrappers(batches)
         return int(is_after.argmax()) if is_after.any() else len(batches)
 
     def time_index_pages(self, files: ExitStack, meter: Meter) -> IndexPages | None:

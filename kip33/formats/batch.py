@@ -169,6 +169,14 @@ def decode_header(data: bytes, position: int) -> BatchHeader:
     )
 
 
+def are_wrappers(batches: BatchColumns) -> npt.NDArray[np.bool_]:
+    """Return which are compressed messages of magic 0 or 1: where they begin is inside."""
+    found: npt.NDArray[np.bool_] = (batches["magic"] < 2) & (
+        batches["attributes"] & CODEC_MASK != 0
+    )
+    return found
+
+
 def has_any_offset(header: BatchHeader) -> bool:
     """Return whether the offsets of a batch cannot be told from its header.
 

@@ -82,6 +82,7 @@ FIELD: Final = np.dtype(
 )
 KEY, VALUE, HEADER_KEY, HEADER_VALUE = range(4)
 """The rows of the array of FIELD."""
+_HEADER_BYTES: Final = 8  # in Arrow's columns, beside its key and value
 
 # Why `add_records` returned.
 DONE: Final = 0  # all entries were read
@@ -242,6 +243,7 @@ def put_row(
     used = more_key + more_value + more_keys + more_values
     for number in range(4):
         used += int(fields[number]["size_bytes"])
+    used += _HEADER_BYTES * (int(table["headers"]) + count)
     if rows == table["most_rows"] or (rows > 0 and used > most_bytes):
         return TABLE_FULL
     is_room = rows < len(numbers[0])

@@ -120,7 +120,7 @@ class ParallelReading(Generic[Result]):
                 yield from chain.from_iterable(map(self._then, batches))
             return
         over: set[int] = set()  # partitions of which no later record is wanted
-        parts = _parts_of(partitions, self._reading.request, over)
+        parts = _parts_of(partitions, self._reading.request, over, self._warn)
         alone = _first_of(parts, LEAST_BIN_COST if may_stop else 0)
         run = _PartReader(self._reading, self._then)
         with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
@@ -150,8 +150,6 @@ class ParallelReading(Generic[Result]):
         for part, pieces in running:
             if part.number != number:
                 number, next_offset = part.number, 0
-                if part.begun.notice:
-                    self._warn(part.begun.notice)
             if number in over or (is_whole and part.segments[-1].log == log):
                 continue
             if part.segments[-1].log != log:
@@ -207,13 +205,15 @@ class _PartReader(Generic[Result]):
 
 
 def _parts_of(
-    partitions: Iterable[PartitionSegments], request: RecordRequest, over: set[int]
+    partitions: Iterable[PartitionSegments], request: RecordRequest, over: set[int], warn: Warn
 ) -> Iterator[_Part]:
-    """Yield the parts of partitions, in order."""
+    """Yield the parts of partitions, in order; `warn` is told what ends one before its log does."""
     for number, partition in enumerate(partitions):
         begun = begun_of(partition, request)
         if begun is None:
             continue
+        if begun.notice:
+            warn(begun.notice)
         segments: PartitionSegments = []
         cost = 0
         for segment in begun.request.needed_of(partition):

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kip33.formats.batch import (
     CODEC_MASK,
+    CODEC_NAMES,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,
@@ -32,6 +33,7 @@ NUMBERS: Final = pa.schema(
 )
 """A row: how many records of a topic have a timestamp."""
 
+_LAST_CODEC: Final = CODEC_NAMES.index("zstd")
 _LEAST_RECORD_BYTES: Final = 7  # of magic 2, without key, value and headers
 
 
@@ -101,14 +103,14 @@ def _are_exact(batches: BatchColumns) -> npt.NDArray[np.bool_]:
     of an uncompressed batch must have room for its records.
     """
     counts, attributes = batches["records_count"].astype(np.int64), batches["attributes"]
-    is_v2 = batches["magic"] >= 2
     is_stamped = (attributes & LOG_APPEND_TIME != 0) & (batches["magic"] > 0)
     is_one_time = (batches["max_timestamp"] != NO_TIMESTAMP) | (
         batches["base_timestamp"] == NO_TIMESTAMP
     )
     room = batches["size_bytes"].astype(np.int64) - RECORD_BATCH_OVERHEAD
-    is_plain = is_v2 & (attributes & CODEC_MASK == 0)
+    codecs = attributes & CODEC_MASK
+    is_plain = (batches["magic"] >= 2) & (codecs == 0)
     has_room = ~is_plain | (counts * _LEAST_RECORD_BYTES <= room)
-    is_told = (counts >= 0) & ((counts <= 1) | is_stamped)
+    is_told = (counts >= 0) & ((counts <= 1) | is_stamped) & (codecs <= _LAST_CODEC)
     found: npt.NDArray[np.bool_] = is_told & is_one_time & has_room
     return found

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kip33.archive.log_slice import LogSlice
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
-from kip33.formats.batch import CODEC_MASK, CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns
+from kip33.formats.batch import CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns, are_wrappers
 from kip33.formats.times import Time, milliseconds_of
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.columns import corrupt_row
@@ -112,8 +112,7 @@ class RecordRequest(NamedTuple):
         """
         if self.limits.last_offset == _HIGHEST:  # a damaged batch may claim it
             return None
-        is_wrapper = (batches["magic"] < 2) & (batches["attributes"] & CODEC_MASK != 0)
-        is_end = ~is_wrapper & (batches["last_offset"] >= self.limits.last_offset)
+        is_end = ~are_wrappers(batches) & (batches["last_offset"] >= self.limits.last_offset)
         return int(is_end.argmax()) + 1 if is_end.any() else None
 
 

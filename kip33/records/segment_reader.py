@@ -194,10 +194,12 @@ class SegmentReader:
         """Yield the rows of batches up to damage; return whether no later batch is wanted."""
         for held in windows:
             is_last = segment.slice.ends_in(held.batches)  # the rest of the file is not of the log
+            at_stop = held.batches[:0]
             if stop is not None and held.batches["position"][-1] >= stop:
                 count = int(np.searchsorted(held.batches["position"], stop))
                 self.reaches_stop = bool(held.batches["position"][count] == stop)
                 if self.reaches_stop or not self._takes_over:
+                    at_stop = held.batches[count : count + 1]
                     held, is_last = held._replace(batches=held.batches[:count]), True
                 else:
                     stop = None
@@ -205,6 +207,8 @@ class SegmentReader:
             end = self._request.ends_in(batches)
             if len(batches):
                 yield from self._of_batches(segment, held._replace(batches=batches[:end]))
+            if len(at_stop) and end is None:  # a later span does not know the batch before it
+                yield from self._of_disorder(segment, at_stop)
             if is_last or end is not None or self.is_over:
                 return True
         return False
