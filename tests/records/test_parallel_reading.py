@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -136,6 +137,33 @@ def test_a_batch_whose_size_leads_over_the_start_of_the_next_span(tmp_path: Path
     assert rows["offset"].drop_null().to_pylist() == [
         at for at in range(41) if at == 40 or at < 4 or at % 4 > 1
     ]
+
+
+@pytest.mark.usefixtures("_small_parts")
+def test_offsets_that_are_wrong_just_where_a_span_begins(tmp_path: Path) -> None:
+    entries = [*batches(0, 20), *batches(20, 40)]  # 20 twice
+    log = write_log(tmp_path / "orders-0", 0, *entries)
+    at = sum(map(len, entries[:21]))
+    log.with_suffix(".index").write_bytes(struct.pack(">ii", 20, at))
+
+    for on_error in ("fail", "skip"):
+        told = answer(tmp_path, 1, on_error=on_error)[1:]
+        assert "is not above the one before, 20" in f"{told}"
+        assert answer(tmp_path, 2, on_error=on_error)[1:] == told
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("_small_parts")
+def test_an_open_transaction_at_the_first_record_is_told(tmp_path: Path, workers: int) -> None:
+    begun = v2_batch(
+        0, [Record(T)], transactional=True, producer_id=6, producer_epoch=0, base_sequence=0
+    )
+    write_log(tmp_path / "orders-0", 0, begun)
+
+    with pytest.warns(UserWarning, match="still open at the end of the log"):
+        rows, *_ = answer(tmp_path, workers, isolation="read_committed")
+
+    assert rows.num_rows == 0
 
 
 @pytest.fixture

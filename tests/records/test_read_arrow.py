@@ -265,6 +265,13 @@ def test_record_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+def test_empty_headers_fill_a_record_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_table, "MOST_PAYLOAD_BYTES", 100)
+    many = (("", None),) * 10
+    write_log(tmp_path, 0, v2_batch(0, [Record(T, headers=many)] * 3, codec="gzip"))
+    assert [one.num_rows for one in kip33.read_arrow(tmp_path, on_error="row")] == [1, 1, 1]
+
+
 def test_a_batch_that_is_too_large_is_unreadable(tmp_path: Path) -> None:
     large = v2_batch(0, [Record(T, None, bytes(10_000))], codec="zstd")
     write_log(tmp_path, 0, large, v2_batch(1, [Record(T, None, bytes(10_000))]), batch(2, 1))
