@@ -59,7 +59,10 @@ class LogSlice(NamedTuple):
         return int(is_after.argmax()) if is_after.any() else len(batches)
 
     def time_index_pages(self, files: ExitStack, meter: Meter) -> IndexPages | None:
-        """Return its `.timeindex`, open as the next; not the file of another design."""
+        """Return its `.timeindex`, open until `files` close; None without a readable one.
+
+        The file of another design has another name, and is not taken.
+        """
         places = [
             place
             for place in self._time_indexes

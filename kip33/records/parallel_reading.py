@@ -1,9 +1,9 @@
 """An archive read by several processes, with the rows and the order of one process.
 
 A part is some small segments, or a span of a large one. A catalog tells which offsets earlier
-segments have, so a worker reads a part as it is. Without a catalog that is known when the earlier
-parts were read: this process reads a part itself that turns out to share offsets with them. And a
-worker that finds no batch where the next span begins reads the rest of the segment.
+segments have, so a worker reads a part as it is. Without a catalog this is known only after the
+earlier parts were read: if a part then shares offsets with them, this process reads it again
+itself. If no batch begins where the next span should, the worker reads the rest of the segment.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -207,7 +207,10 @@ class _PartReader(Generic[Result]):
 def _parts_of(
     partitions: Iterable[PartitionSegments], request: RecordRequest, over: set[int], warn: Warn
 ) -> Iterator[_Part]:
-    """Yield the parts of partitions, in order; `warn` is told what ends one before its log does."""
+    """Yield the parts of partitions, in order.
+
+    `warn` gets a line for each partition that an open transaction ends before its log does.
+    """
     for number, partition in enumerate(partitions):
         begun = begun_of(partition, request)
         if begun is None:

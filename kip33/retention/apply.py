@@ -36,7 +36,7 @@ from kip33.retention.apply_segment import (
 )
 from kip33.retention.evaluation import RetentionRequest, judged_tables
 from kip33.retention.judged_partition import JudgedPartition
-from kip33.retention.make_plan import linked_directory, unlistable_directories
+from kip33.retention.make_plan import HAS_A_SWAP, linked_directory, unlistable_directories
 from kip33.retention.plan import (
     PlannedPartition,
     RetentionPlan,
@@ -51,7 +51,6 @@ from kip33.stores.locations import Location
 
 MAX_AGE_MS: Final = 24 * 3_600_000
 LIMIT_BYTES: Final = 1 << 40
-HAS_A_SWAP: Final = "contains a .log.swap, which a broker must load first"
 _MAKE_ANOTHER = "make another plan"
 
 

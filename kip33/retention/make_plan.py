@@ -55,6 +55,7 @@ from kip33.stores.locations import Location
 
 MOST_NAMED: Final = 20  # partitions of which a plan leaves out segments; it has them all
 BELOW_ALL_OFFSETS: Final = -1  # less than any base offset
+HAS_A_SWAP: Final = "contains a .log.swap, which a broker must load first"
 _LINKED_DIRECTORY: Final = (
     "is a link: its target may be outside SOURCE or have another name, so kip33 deletes nothing "
     "there; make it a directory, or delete by hand"
@@ -260,7 +261,7 @@ class _DirectoryNow(NamedTuple):
             before = self.directory.child(segment_file_name(next_log, "log")).uri
             return f"{before} is not in the snapshot, but older than {row.log_uri}"
         if any(swap <= base_offset for swap in self.files.swaps):
-            return f"{self.directory.uri} contains a .log.swap, which a broker must load first"
+            return f"{self.directory.uri} {HAS_A_SWAP}"
         uri = row.index_directory_uri
         expected = self.index_directory.uri if self.index_directory else uri
         if uri and uri != expected:

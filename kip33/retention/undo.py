@@ -33,7 +33,6 @@ from kip33.catalog.catalog import Catalog
 from kip33.catalog.draft import Draft, last_sequence
 from kip33.errors import Kip33Error, PlanError, counted
 from kip33.formats.index_kinds import IndexKind
-from kip33.retention.apply import HAS_A_SWAP
 from kip33.retention.apply_segment import (
     KEPT_PLAN,
     Journal,
@@ -43,7 +42,7 @@ from kip33.retention.apply_segment import (
     StepOutcome,
     folder_in_trash,
 )
-from kip33.retention.make_plan import linked_directory
+from kip33.retention.make_plan import HAS_A_SWAP, linked_directory
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line

@@ -179,6 +179,17 @@ def test_a_count_that_the_bytes_cannot_hold_is_not_believed(command: Command) ->
     assert "record 5 of 2147483647" in warning
 
 
+def test_a_batch_of_a_codec_that_does_not_exist_is_not_counted(command: Command) -> None:
+    good = v2_batch(0, [Record(START_MS)])
+    log = file_named(LOG, good + v2_batch(1, [Record(START_MS)], attributes=5))
+
+    done = command("count", log, "--per", "1d", "--format", "jsonl")
+
+    assert [row["records"] for row in rows_of(done)] == [1]
+    [warning] = warnings_of(done)
+    assert "codec" in warning
+
+
 def test_a_promise_of_order_stops_early(command: Command) -> None:
     """The last segment could not be read: nothing opens it."""
     folder = Path("ordered/topic-0")
