@@ -10,7 +10,7 @@ is left to `kip33.formats.codecs`. As compiled code may, copies also change byte
 
 from typing import Any, Final
 
-from kip33.formats.batch import CODEC_MASK, CODEC_NAMES
+from kip33.formats.batch import CODEC_MASK, CODEC_NAMES, MAX_INT32
 from kip33.formats.codecs import LZ4_STORED, XERIAL_HEADER_BYTES, XERIAL_MAGIC
 from kip33.formats.crc import Bytes, copy_bytes, int8_at, int32_at, int64_at
 from kip33.formats.held_batches import UNREADABLE, V2_RECORDS
@@ -21,13 +21,31 @@ _LZ4_MAGIC: Final = 0x04224D18
 _LZ4_FLAGS: Final = 0x60
 _LZ4_HEADER_BYTES: Final = 7
 _LZ4_LAST_BYTES: Final = 8  # no shorter rest follows literals: an offset, a token, 5 literals
-_UNIT_BYTES: Final = 32  # are copied if there is room: to guess a loop's end wrongly takes longer
+# As many bytes are copied if there is room: to guess a loop's end wrongly takes longer.
+_UNIT_BYTES: Final = 32
+_SNAPPY_UNIT_BYTES: Final = 64  # no copy has more
+_SNAPPY_MOST_LITERALS: Final = 60  # of a tag without a count in bytes of its own
 _LZ4_FREE_BYTES: Final = 12  # no match begins nearer to the most that a block may have
 
 
 def byte_at(data: Bytes, at: int) -> int:
     """Return the unsigned byte at `at`, as a signed number in compiled code, too."""
     return int8_at(data, at) & 0xFF
+
+
+def more_bytes(data: Bytes, at: int, stop: int, count: int) -> tuple[int, int]:
+    """Return a count of LZ4 with the bytes added that continue it, and where they end.
+
+    A count that does not end before `stop` is larger than all that there may be.
+    """
+    byte = 255
+    while byte == 255:
+        if at >= stop:
+            return MAX_INT32, at
+        byte = byte_at(data, at)
+        at += 1
+        count += byte
+    return count, at
 
 
 def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int) -> int:
@@ -40,44 +58,41 @@ def lz4_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: int)
         token = byte_at(data, at)
         at += 1
         count = token >> 4
-        more = 255 if count == 15 else 0
-        while more == 255:
-            if at >= stop:
+        is_short = count < 15 and min(stop - at, limit - to) >= 2 * _UNIT_BYTES
+        if is_short:
+            copy_bytes(target, to, data, at, _UNIT_BYTES)
+            at += count
+            to += count
+        else:
+            if count == 15:
+                count, at = more_bytes(data, at, stop, count)
+            if count > stop - at or count > limit - to:
                 return -1
-            more = byte_at(data, at)
-            at += 1
-            count += more
-        if count > stop - at or count > limit - to:
-            return -1
-        is_short = count <= _UNIT_BYTES and min(stop - at, limit - to) >= 2 * _UNIT_BYTES
-        copy_bytes(target, to, data, at, _UNIT_BYTES if is_short else count)
-        at += count
-        to += count
-        if at == stop:
-            return to
-        if stop - at < _LZ4_LAST_BYTES or limit - to < _LZ4_FREE_BYTES:
-            return -1
+            copy_bytes(target, to, data, at, count)
+            at += count
+            to += count
+            if at == stop:
+                return to
+            if stop - at < _LZ4_LAST_BYTES or limit - to < _LZ4_FREE_BYTES:
+                return -1
         source = to - (byte_at(data, at) | byte_at(data, at + 1) << 8)
         at += 2
         count = (token & 15) + 4
-        more = 255 if count == 19 else 0
-        while more == 255:
-            if at >= stop:
-                return -1
-            more = byte_at(data, at)
-            at += 1
-            count += more
-        if source < begin or source == to or count > limit - to:
+        if source < begin or source == to:
             return -1
-        if is_short and count <= _UNIT_BYTES and to - source >= _UNIT_BYTES:
+        if is_short and count < 19 and to - source >= _UNIT_BYTES:
             copy_bytes(target, to, target, source, _UNIT_BYTES)
             to += count
-            continue
-        while count > 0:  # bytes that repeat are copied twice as many at a time
-            part = min(count, to - source)
-            copy_bytes(target, to, target, source, part)
-            to += part
-            count -= part
+        else:
+            if count == 19:
+                count, at = more_bytes(data, at, stop, count)
+            if count > limit - to:
+                return -1
+            while count > 0:  # bytes that repeat are copied twice as many at a time
+                part = min(count, to - source)
+                copy_bytes(target, to, target, source, part)
+                to += part
+                count -= part
     return -1
 
 
@@ -135,8 +150,9 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
         tag = byte_at(data, at)
         at += 1
         kind, count = tag & 3, (tag >> 2) + 1
+        is_room = min(stop - at, end - to) >= _SNAPPY_UNIT_BYTES
         if kind == 0:
-            extra = count - 60
+            extra = count - _SNAPPY_MOST_LITERALS
             if extra > 0:
                 if extra > stop - at:
                     return -1
@@ -146,23 +162,30 @@ def snappy_block(data: Bytes, at: int, stop: int, target: Any, to: int, limit: i
                 at += extra
             if count > stop - at or count > end - to:
                 return -1
-            copy_bytes(target, to, data, at, count)
+            if is_room and extra <= 0:
+                copy_bytes(target, to, data, at, _SNAPPY_UNIT_BYTES)
+            else:
+                copy_bytes(target, to, data, at, count)
             at += count
             to += count
             continue
         size = 4 if kind == 3 else kind
         if size > stop - at:
             return -1
-        offset = 0
-        for i in range(size):
-            offset |= byte_at(data, at + i) << 8 * i
-        at += size
+        offset = byte_at(data, at)
         if kind == 1:
             offset |= tag >> 5 << 8
             count = (tag >> 2 & 7) + 4
+        for i in range(1, size):
+            offset |= byte_at(data, at + i) << 8 * i
+        at += size
         source = to - offset
         if source < begin or offset == 0 or count > end - to:
             return -1
+        if is_room and offset >= _SNAPPY_UNIT_BYTES:
+            copy_bytes(target, to, target, source, _SNAPPY_UNIT_BYTES)
+            to += count
+            continue
         while count > 0:
             part = min(count, to - source)
             copy_bytes(target, to, target, source, part)

@@ -11,7 +11,8 @@ Kafka does and finds the bytes before any damage. The memory in use grows with t
 decoded, never with a size that a header claims.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,14 +46,14 @@ RUN_BYTES: Final = 1 << 20
 # A small log does not wait for compiled code. Bytes count as they are decompressed: a log of 700
 # bytes may have a million records.
 PLAIN_BYTES: Final = 1 << 16
+_SHORT_BODY_BYTES: Final = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
-_FIRST_BYTES: Final = 1 << 20
+_FIRST_BYTES: Final = RUN_BYTES + _SHORT_BODY_BYTES
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
 _NONE, _GZIP, _ZSTD = (CODEC_NAMES.index(name) for name in ("none", "gzip", "zstd"))
 _GZIP_START: Final = bytes.fromhex("1f8b0800")  # with other flags, ISA-L takes what zlib refuses
 _SHORT_BYTES: Final = 1 << 13  # a reader for so short a body takes as long as the body
-_SHORT_BODY_BYTES: Final = 1 << 16
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
@@ -77,9 +78,27 @@ class WholeBodies:
             _GZIP: self._gzip,
             _ZSTD: self._zstd,
         }
-        self._isal: Any = None
-        self._zstandard: Any = None
+        self._short_decoders: dict[int, Callable[[memoryview], bytes]] = {
+            _GZIP: self._short_gzip,
+            _ZSTD: self._short_zstd,
+        }
         self._short_most = min(_SHORT_BODY_BYTES, max_batch_bytes)
+
+    @cached_property
+    def _isal(self) -> Any:
+        from isal import isal_zlib
+
+        return isal_zlib
+
+    @cached_property
+    def _zstandard(self) -> Any:
+        import zstandard
+
+        return zstandard
+
+    @cached_property
+    def _zstd_decoder(self) -> Any:
+        return self._zstandard.ZstdDecompressor()
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
@@ -111,6 +130,22 @@ class WholeBodies:
             *(self._array, self._stop, self._most, RUN_BYTES),
         )
         return int(next_one)
+
+    def extend(self, codec: int, stored: Iterable[memoryview]) -> list[int]:
+        """Decompress short bodies of magic 2; return where each begins, and the end of the last.
+
+        It stops before a body that `append` must decode, and as soon as there are enough bytes.
+        """
+        decoder, view, stop = self._short_decoders[codec], self._view, self._stop
+        bounds = [stop]
+        for one in stored:
+            if stop >= RUN_BYTES or not (body := decoder(one)):
+                break
+            view[stop : stop + len(body)] = body
+            stop += len(body)
+            bounds.append(stop)
+        self._stop = stop
+        return bounds
 
     def append(self, stored: memoryview, codec: int, *, magic: int) -> PlacedBody:
         """Decompress a body and place it after the others.
@@ -179,13 +214,30 @@ class WholeBodies:
             if count < len(room):  # it fills its room unless the frame has ended
                 return True
 
-    def _gzip(self, stored: memoryview) -> bool:
-        if bytes(stored[:4]) != _GZIP_START:
-            return False
-        if self._isal is None:
-            from isal import isal_zlib
+    def _short_gzip(self, stored: memoryview) -> bytes:
+        """Return a body with at most as many bytes as a short one has; else nothing."""
+        if stored[:4] != _GZIP_START:
+            return b""
+        member = self._isal.decompressobj(wbits=31)
+        try:
+            body: bytes = member.decompress(stored, self._short_most)
+        except self._isal.error:
+            return b""
+        return body if member.eof and not member.unused_data else b""
 
-            self._isal = isal_zlib
+    def _short_zstd(self, stored: memoryview) -> bytes:
+        """Return as `_short_gzip` does."""
+        try:
+            if self._zstandard.frame_content_size(stored) > self._short_most:
+                return b""
+            body: bytes = self._zstd_decoder.decompress(stored, self._short_most, False, False)
+        except self._zstandard.ZstdError:  # larger, or not one frame
+            return b""
+        return body
+
+    def _gzip(self, stored: memoryview) -> bool:
+        if stored[:4] != _GZIP_START:
+            return False
         member = self._isal.decompressobj(wbits=31)
         left: bytes | memoryview = stored
         start = self._stop
@@ -203,23 +255,24 @@ class WholeBodies:
         return not member.unused_data
 
     def _zstd(self, stored: memoryview) -> bool:
-        if self._zstandard is None:
-            import zstandard
-
-            self._zstandard = zstandard.ZstdDecompressor()
-            self._zstd_size, self._zstd_error = zstandard.frame_content_size, zstandard.ZstdError
-        try:
-            if len(stored) <= _SHORT_BYTES and 0 != self._zstd_size(stored) <= self._short_most:
-                self._put(self._zstandard.decompress(stored, self._short_most, False, False))
-                return True
-        except self._zstd_error:  # larger, or not one frame
-            pass
         if not _is_one_zstd_frame(stored):
             return False
         try:
-            return self._filled(self._zstandard.stream_reader(stored).readinto)
-        except self._zstd_error:
+            return self._filled(self._zstd_decoder.stream_reader(stored).readinto)
+        except self._zstandard.ZstdError:
             return False
+
+
+def _short_runs(entries: Rows, is_body: npt.NDArray[np.bool_]) -> list[int]:
+    """Return for each entry where the short bodies of its codec end, 0 if it has no such body."""
+    codecs = entries["attributes"] & CODEC_MASK
+    is_short = is_body & (entries["stop"] - entries["start"] <= _SHORT_BYTES)
+    is_short &= (codecs == _GZIP) | (codecs == _ZSTD) & (entries["magic"] >= 2)
+    kinds = np.where(is_short, codecs, _NONE)
+    ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(kinds))
+    ends_of_runs = np.repeat(ends, np.diff(ends, prepend=0))
+    runs: list[int] = np.where(is_short, ends_of_runs, 0).tolist()
+    return runs
 
 
 def _is_one_zstd_frame(stored: memoryview) -> bool:
@@ -294,7 +347,8 @@ class RecordDecoder:
         """Yield arrays, each with the entries whose bodies it has."""
         stored, bodies = held.data.data, self._bodies
         is_empty = (entries["kind"] == V2_RECORDS) & (entries["count"] <= 0)
-        is_skipped = (is_empty | (entries["kind"] == UNREADABLE)).tolist()
+        is_skipped = is_empty | (entries["kind"] == UNREADABLE)
+        shorts = _short_runs(entries, ~is_skipped)
         codecs = (entries["attributes"] & CODEC_MASK).tolist()
         magics, starts, stops = (entries[name].tolist() for name in ("magic", "start", "stop"))
         new_starts, new_stops, are_complete = (entries[name] for name in PlacedBody._fields)
@@ -304,6 +358,12 @@ class RecordDecoder:
         while number < len(entries):
             if codecs[number] in in_one_call:
                 number = bodies.place(held.data, entries, number)
+            elif end := shorts[number]:
+                each = (stored[starts[n] : stops[n]] for n in range(number, end))
+                bounds = bodies.extend(codecs[number], each)
+                end = number + len(bounds) - 1
+                new_starts[number:end], new_stops[number:end] = bounds[:-1], bounds[1:]
+                number = end
             if number < len(entries) and bodies.size_bytes < RUN_BYTES:
                 if not is_skipped[number]:
                     body = stored[starts[number] : stops[number]]

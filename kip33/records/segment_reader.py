@@ -44,7 +44,7 @@ from kip33.rules.index_entries import first_disordered
 from kip33.rules.search import Claim, bears_out, reach_of
 from kip33.stores.files import one_line, opened
 
-LOCAL_WINDOW_BYTES: Final = 1 << 21
+LOCAL_WINDOW_BYTES: Final = 1 << 22
 REMOTE_WINDOW_BYTES: Final = 1 << 23
 _SMALL_LOG_BYTES: Final = 1 << 20  # is read from its start
 _MOST_HEADERS: Final = 4096  # between an index point and an entry's batch

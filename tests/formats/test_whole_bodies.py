@@ -1,6 +1,7 @@
 """Bodies decompressed in one step: the same bytes as chunk by chunk, or the same damage."""
 
 import tracemalloc
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.cases import each_case
 from tests.long_forms import short_and_long
 
 MOST = 1 << 24
+SHORT_CODECS = ("gzip", "zstd")
 SIZES = (0, 1, 30, 1000, 40_000, 70_000, 300_000)
 
 
@@ -37,6 +39,10 @@ def put(bodies: WholeBodies, stored: bytes, codec: int, magic: int) -> PlacedBod
     entries["stop"] = len(stored)
     if bodies.place(np.frombuffer(stored, np.uint8), entries, 0):
         return PlacedBody(int(entries["start"][0]), int(entries["stop"][0]), is_complete=True)
+    if CODEC_NAMES[codec] in SHORT_CODECS and magic >= 2:
+        bounds = bodies.extend(codec, [memoryview(stored)])
+        if len(bounds) > 1:
+            return PlacedBody(*bounds, is_complete=True)
     return bodies.append(memoryview(stored), codec, magic=magic)
 
 
@@ -58,6 +64,18 @@ def test_clients_bodies_are_decompressed_by_compiled_code(codec: str) -> None:
         entry["stop"] = len(stored)
     assert bodies.place(np.frombuffer(stored, np.uint8), entries, 0) == len(plain)
     assert [bytes(bodies.data[e["start"] : e["stop"]]) for e in entries] == plain
+
+
+@each_case("codec", SHORT_CODECS)
+def test_short_bodies_are_decompressed_up_to_one_that_is_not_or_is_damaged(codec: str) -> None:
+    random, bodies = Random(codec), WholeBodies(MOST)
+    short = [text(random, size) for size in (1, 100, 60_000)]
+    stored = [memoryview(compress(body, codec)) for body in (*short, bytes(70_000), b"last")]
+    bounds = bodies.extend(CODEC_BITS[codec], stored)
+    assert [bytes(bodies.data[slice(*two)]) for two in pairwise(bounds)] == short
+    assert bodies.extend(CODEC_BITS[codec], stored[3:]) == bounds[-1:]
+    assert bodies.extend(CODEC_BITS[codec], [stored[4][:-1], stored[4]]) == bounds[-1:]
+    assert bytes(bodies.data) == b"".join(short)
 
 
 def text(random: Random, size: int) -> bytes:
