@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from kip33.archive.broker_locks import alone_in, locked
-from kip33.archive.log_directory import found_on_start
+from kip33.archive.log_directory import found_on_start, names_text
 from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
@@ -150,10 +150,9 @@ def require_all(log_dir: Location, progress: _RestoreProgress) -> None:
     """Raise RestoreError if a partition is lost beside others that are staged."""
     if not progress.may_go_on or not progress.lost:
         return
-    names = ", ".join(one.name for one in progress.lost[:3])
-    more = f" and {len(progress.lost) - 3:,} others" if len(progress.lost) > 3 else ""
+    names = names_text([one.name for one in progress.lost])
     raise RestoreError(
-        f"{log_dir.uri}: {names}{more}: neither staged in {RESTORE_STAGING} nor in its place as "
+        f"{log_dir.uri}: {names}: neither staged in {RESTORE_STAGING} nor in its place as "
         "planned; another program has changed the directory: restore with --abandon, then again"
     )
 
