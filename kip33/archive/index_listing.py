@@ -17,12 +17,7 @@ from kip33.stores.own_files import TEMPORARY_SUFFIX
 UNKNOWN_STATUS: Final = FileStatus(-2, None)  # the file may exist: no file has this size
 
 
-class _NoFile(NamedTuple):
-    size_bytes: None = None
-    modified_ms: None = None
-
-
-NOT_THERE: Final = _NoFile()
+_NO_FILE: Final = (None, None)  # in place of a FileStatus
 # Time indexes of other designs end in `.index`, too.
 INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
 _FILES: Final = (*(kind.file for kind in IndexKind), "snapshot", *DRAFT_FILES)  # that kip33 writes
@@ -70,9 +65,9 @@ def with_index_files(
     """
     fields: dict[str, Any] = {}
     for kind, name in zip(IndexKind, names, strict=False):
-        status = statuses.get(name, NOT_THERE)
-        fields[f"{where}_{kind}_bytes"] = status.size_bytes
-        fields[f"{where}_{kind}_modified_ms"] = status.modified_ms
+        size_bytes, modified_ms = statuses.get(name, _NO_FILE)
+        fields[f"{where}_{kind}_bytes"] = size_bytes
+        fields[f"{where}_{kind}_modified_ms"] = modified_ms
     return segment._replace(**fields)
 
 
@@ -130,7 +125,7 @@ def add_segments(
     )
     for statuses, of_kinds in ((beside, [*beside_names][:2]), (at_target, target_names)):
         for of_kind in of_kinds:
-            found: list[Any] = [statuses.get(name, NOT_THERE) for name in of_kind]
+            found: list[Any] = [statuses.get(name, _NO_FILE) for name in of_kind]
             columns += map(list, zip(*found, strict=True))
     directory.logs.append(columns)
 

@@ -217,9 +217,9 @@ def _commit(
     newer = _newest_unmerged(catalog, known)
     for _ in range(MOST_MERGES):
         while newer:
-            merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.scope)
-            parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
-            rows_of_others = merged.taken
+            own = partial(catalog.read_parts, folder, parts)
+            tables, rows_of_others = merge(catalog, own, newer, plan.scope)
+            parts, folder = tuple(write_parts(draft, tables)), draft.staging
             orphans, problem = _merged_orphans(
                 plan, orphans, newer, catalog.read_parts(folder, parts, NAMED_BY_ROWS)
             )

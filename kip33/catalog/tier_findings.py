@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
 from kip33.catalog.partitions import topics_with_several_ids
+from kip33.catalog.schema import with_column
 from kip33.catalog.segment_order import PARTITION, joined, runs_of
 from kip33.catalog.tiers import (
     IS_COPY,
@@ -272,8 +273,7 @@ def _clipped(rows: pa.Table) -> pa.Table:
         pc.min_element_wise(rows["last_offset"], pc.subtract(rows[UNTIL], 1)),
         None,
     )
-    at = rows.column_names.index("last_offset")
-    return rows.set_column(at, rows.schema.field(at), last)
+    return with_column(rows, "last_offset", last)
 
 
 def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
 from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_ids
-from kip33.catalog.schema import PARTS
+from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError, Kip33Error
@@ -443,5 +443,4 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
         log_dirs.append(same)
     of_rows = pa.array(log_dirs, pa.list_(pa.string())).take(pa.array(runs))
     rows = remote.take(pc.list_parent_indices(of_rows))
-    at = rows.column_names.index("log_dir")
-    return rows.set_column(at, rows.schema.field(at), pc.list_flatten(of_rows))
+    return with_column(rows, "log_dir", pc.list_flatten(of_rows))

@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
@@ -31,7 +31,6 @@ from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import PublishError, RestoreError
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
-    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -136,7 +135,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
         flush(log_dir.path)
         changed = [one for one in journal.partitions if one not in progress.lost]
         for name in OFFSET_CHECKPOINTS:
-            _update(log_dir.child(name), _changes(name, changed))
+            _update(log_dir.child(name), {one[:2]: _offset_in(name, one) for one in changed})
         if progress.is_staging_there and journal.marks_clean_shutdown:
             _publish(log_dir.child(CLEAN_SHUTDOWN), b"")
         remove_unfinished(log_dir, journal.run)
@@ -199,7 +198,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
 def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress) -> None:
     """Take partitions out of their places; offsets first, so it can be done again."""
     if progress.in_place:
-        gone = {(one.topic, one.partition): None for one in journal.partitions}
+        gone = dict.fromkeys(one[:2] for one in journal.partitions)
         for name in OFFSET_CHECKPOINTS:
             _update(log_dir.child(name), gone)
         if journal.marks_clean_shutdown:
@@ -283,33 +282,20 @@ def _update(place: Location, changes: Mapping[PartitionName, int | None]) -> Non
         _publish(place, with_offsets(text, changes).encode())
 
 
-def _changes(
-    name: str, partitions: Iterable[RestoredPartition]
-) -> Mapping[PartitionName, int | None]:
-    """Return the offset of each restored partition in a checkpoint, None: it has none."""
-    changes: dict[PartitionName, int | None] = {}
-    for partition in partitions:
-        offset: int | None = None
-        if name in _AT_END:
-            offset = partition.end_offset
-        elif (
-            name == LOG_START_OFFSET_CHECKPOINT
-            and partition.start_offset > partition.first_base_offset
-        ):
-            offset = partition.start_offset
-        else:
-            assert name in (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
-        changes[partition.topic, partition.partition] = offset
-    return changes
+def _offset_in(name: str, partition: RestoredPartition) -> int | None:
+    """Return the offset of a restored partition in a checkpoint, None: it has none."""
+    if name in _AT_END:
+        return partition.end_offset
+    is_start = partition.start_offset > partition.first_base_offset
+    return partition.start_offset if is_start and name == LOG_START_OFFSET_CHECKPOINT else None
 
 
 def has_offsets(log_dir: Location, partition: RestoredPartition) -> bool:
     """Return whether the checkpoints have what a restore writes for a partition, and no more."""
-    key = (partition.topic, partition.partition)
     try:
         return all(
-            parse_offset_checkpoint(checkpoint_text(log_dir.child(name))).get(key)
-            == _changes(name, [partition])[key]
+            parse_offset_checkpoint(checkpoint_text(log_dir.child(name))).get(partition[:2])
+            == _offset_in(name, partition)
             for name in OFFSET_CHECKPOINTS
         )
     except (OSError, ValueError):

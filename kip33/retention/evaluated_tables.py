@@ -26,6 +26,7 @@ from kip33.archive.output_files import (
 )
 from kip33.archive.sources import require_outside_brokers
 from kip33.catalog.catalog_columns import columns_of, int64_array, int64_column_of, texts_at
+from kip33.catalog.schema import with_column
 from kip33.catalog.segment_order import order_of
 from kip33.errors import LocationError, PublishError
 from kip33.formats.kafka_configs import delete_records_object
@@ -134,8 +135,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     )
     table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, firsts[name].cast(table[name].type))
+        table = with_column(table, name, firsts[name].cast(table[name].type))
     return table
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
 from kip33.catalog.partitions import topics_with_several_ids
-from kip33.catalog.schema import lacks_epochs
+from kip33.catalog.schema import lacks_epochs, with_column
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,
@@ -176,8 +176,7 @@ def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
 
 def with_log_dirs(rows: pa.Table) -> pa.Table:
     """Return rows with "" for the log directory of an archive that is one itself."""
-    at = rows.column_names.index("log_dir")
-    return rows.set_column(at, "log_dir", pc.fill_null(rows["log_dir"], ""))
+    return with_column(rows, "log_dir", pc.fill_null(rows["log_dir"], ""))
 
 
 def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:
