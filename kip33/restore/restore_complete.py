@@ -500,7 +500,12 @@ def _notes(
     plan: RestorePlan, rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> Iterator[str]:
     if others and not plan.log_dir.is_cleanly_shut:
-        yield _will_recover(plan, others)
+        more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
+        yield (
+            f"{plan.request.log_dir.uri}: {others[0]}{more} were not shut down cleanly, so a "
+            "broker that starts recovers all partitions of this log directory, the restored ones, "
+            "too"
+        )
     if not plan.log_dir.is_formatted:
         yield Found(Find.NOT_FORMATTED, plan.request.log_dir.uri).line
     replaced = {f"{row['topic']}-{row['partition']}" for row in rows if row["problem"] is None}
@@ -521,11 +526,3 @@ def _new_cluster(plan: RestorePlan, rows: Sequence[Mapping[str, Any]]) -> Iterat
                 "at 0, replicas do not join: restore with --leader-epoch 0"
             )
             return
-
-
-def _will_recover(plan: RestorePlan, others: Sequence[str]) -> str:
-    more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
-    return (
-        f"{plan.request.log_dir.uri}: {others[0]}{more} were not shut down cleanly, so a broker "
-        "that starts recovers all partitions of this log directory, the restored ones, too"
-    )

@@ -121,9 +121,14 @@ def plan_restore(
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
+    place = request.log_dir
     for source in request.sources:
-        _require_apart(source, request.log_dir)
-    log_dir = read_log_dir(request.log_dir)
+        if source.contains(place) or place.contains(source):
+            raise LocationError(
+                f"{place.uri}: the log directory and SOURCE {source.uri} contain one another; "
+                "give another --to"
+            )
+    log_dir = read_log_dir(place)
     partitions, problems, notes = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
 
@@ -137,14 +142,6 @@ def plan_restore(
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems, notes)
-
-
-def _require_apart(source: Location, log_dir: Location) -> None:
-    if source.contains(log_dir) or log_dir.contains(source):
-        raise LocationError(
-            f"{log_dir.uri}: the log directory and SOURCE {source.uri} contain one another; give "
-            "another --to"
-        )
 
 
 def _in_log_dir(
