@@ -103,11 +103,6 @@ class RollAudit:
     rows: RollColumns
     verdicts: RollVerdicts
 
-    @property
-    def of_rows(self) -> Int64s:
-        """Return the number of each row's partition."""
-        return np.repeat(np.arange(self.columns.starts.size), self.columns.lengths)
-
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Return the rows of each kind of finding."""
@@ -186,8 +181,7 @@ def audit_columns(
     of_topic = {topic: settings_of(topic) for topic in {key[1] for key in columns.keys}}
     settings = [of_topic[topic] for _, topic, _ in columns.keys]
     rows = _roll_columns(columns, reading, facts or HeaderFacts.unknown(columns.size))
-    of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
-    verdicts = judge_rolls(rows, limit_columns(settings, of_rows))
+    verdicts = judge_rolls(rows, limit_columns(settings, columns.partition_numbers))
     return RollAudit(columns, settings, reading, rows, verdicts)
 
 
@@ -228,7 +222,7 @@ def roll_table(audit: RollAudit) -> pa.Table:
 
 def roll_tables(audit: RollAudit) -> Iterator[pa.Table]:
     """Yield the rows in order as tables of ROLL, some at a time."""
-    columns, verdicts, of_rows = audit.columns, audit.verdicts, audit.of_rows
+    columns, verdicts = audit.columns, audit.verdicts
     named: dict[str, Any] = {name: columns.column(name) for name in _OF_CATALOG}
     segment_ms = np.array([one.segment_ms for one in audit.settings], np.int64)
     segment_bytes = np.array([one.segment_bytes for one in audit.settings], np.int64)
@@ -236,8 +230,8 @@ def roll_tables(audit: RollAudit) -> Iterator[pa.Table]:
         part = slice(first, first + _ROLL_ROWS_AT_ONCE)
         found = {name: one[part] for name, one in named.items()} | {
             "valid_bytes": int64_array(audit.rows.valid_bytes.take(part)),
-            "segment_ms": pa.array(segment_ms[of_rows[part]]),
-            "segment_bytes": pa.array(segment_bytes[of_rows[part]]),
+            "segment_ms": pa.array(segment_ms[columns.partition_numbers[part]]),
+            "segment_bytes": pa.array(segment_bytes[columns.partition_numbers[part]]),
             "start_timestamp": int64_array(audit.rows.start_timestamp.take(part)),
             "max_timestamp": int64_array(audit.rows.max_timestamp.take(part)),
             "ended_by": texts_at(verdicts.ended_by[part], ROLL_REASONS),

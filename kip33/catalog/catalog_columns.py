@@ -53,6 +53,11 @@ class CatalogColumns:
         """Return the number of rows of each partition."""
         return np.diff(self.starts, append=self.size)
 
+    @cached_property
+    def partition_numbers(self) -> Int64s:
+        """Return the number of each row's partition."""
+        return np.repeat(np.arange(self.starts.size), self.lengths)
+
     def int64(self, name: str) -> Int64Column:
         """Return a column of numbers."""
         return int64_column_of(self._rows[name])

@@ -202,7 +202,7 @@ def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:
 def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
     """Return the columns that are added to some rows of the catalog, by name."""
     part, columns = slice(first, end), judged.columns
-    partition = np.searchsorted(columns.starts, np.arange(first, end), side="right") - 1
+    partition = columns.partition_numbers[part]
     least, most = (int(partition[0]), int(partition[-1])) if partition.size else (0, -1)
     of_these, numbers = judged.policies[least : most + 1], pa.array(partition - least)
     policies = {name: one.take(numbers) for name, one in _policy_columns(of_these).items()}
