@@ -17,12 +17,7 @@ from kip33.stores.own_files import TEMPORARY_SUFFIX
 UNKNOWN_STATUS: Final = FileStatus(-2, None)  # the file may exist: no file has this size
 
 
-class _NoFile(NamedTuple):
-    size_bytes: None = None
-    modified_ms: None = None
-
-
-NOT_THERE: Final = _NoFile()
+_NO_FILE: Final = (None, None)  # in place of a FileStatus
 # Time indexes of other designs end in `.index`, too.
 INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
 _FILES: Final = (*(kind.file for kind in IndexKind), "snapshot", *DRAFT_FILES)  # that kip33 writes
@@ -38,24 +33,41 @@ class ListedIndexes(NamedTuple):
     at_target: Statuses
 
 
-def with_beside(segment: Segment, statuses: Statuses, names: tuple[str, str]) -> Segment:
-    """Return a segment with the index files beside its log; `names`: its `.timeindex`, `.index`."""
-    return _with_files(segment, "beside", statuses, names)
+class DirectoryToRead(NamedTuple):
+    """A directory whose logs are described by small files, or by headers of their own."""
+
+    visit: Visit
+    partition: Partition
+    at_target: Statuses  # the index files where a build puts them
+
+    def segment(self, log: Any) -> Segment:
+        """Return a segment from its log's entry, before any file is opened."""
+        visit, name = self.visit, log.base_name
+        segment = Segment(
+            visit.path_of(name),
+            *self.partition[:3],
+            base_offset=None,
+            size_bytes=None,
+            last_modified_ms=listed_ms(log, visit.place),
+            active_segment=None,
+            topic_id=self.partition.topic_id,
+        )
+        names = index_names(name, visit.time_index)
+        return with_index_files(segment, "target", self.at_target, names)
 
 
-def with_target(segment: Segment, statuses: Statuses, names: tuple[str, str, str]) -> Segment:
-    """Return a segment with the index files where a build puts them; names as `index_names`."""
-    return _with_files(segment, "target", statuses, names)
-
-
-def _with_files(
+def with_index_files(
     segment: Segment, where: str, statuses: Statuses, names: tuple[str, ...]
 ) -> Segment:
+    """Return a segment with its index files `beside` the log, or at the `target` of a build.
+
+    `names` are those of its time index, `.index` and, at the target, `.txnindex`.
+    """
     fields: dict[str, Any] = {}
     for kind, name in zip(IndexKind, names, strict=False):
-        status = statuses.get(name, NOT_THERE)
-        fields[f"{where}_{kind}_bytes"] = status.size_bytes
-        fields[f"{where}_{kind}_modified_ms"] = status.modified_ms
+        size_bytes, modified_ms = statuses.get(name, _NO_FILE)
+        fields[f"{where}_{kind}_bytes"] = size_bytes
+        fields[f"{where}_{kind}_modified_ms"] = modified_ms
     return segment._replace(**fields)
 
 
@@ -113,7 +125,7 @@ def add_segments(
     )
     for statuses, of_kinds in ((beside, [*beside_names][:2]), (at_target, target_names)):
         for of_kind in of_kinds:
-            found: list[Any] = [statuses.get(name, NOT_THERE) for name in of_kind]
+            found: list[Any] = [statuses.get(name, _NO_FILE) for name in of_kind]
             columns += map(list, zip(*found, strict=True))
     directory.logs.append(columns)
 

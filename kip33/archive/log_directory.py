@@ -5,7 +5,7 @@ Names and small files are read, no log. `rules.broker_directory` says what a bro
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
@@ -33,7 +33,13 @@ _CHECKPOINTS: Final = (
     HIGH_WATERMARK_CHECKPOINT,
 )
 _OF_KRAFT: Final = b"version=1"
-_MOST_EXAMPLES: Final = 3
+_MOST_NAMES: Final = 3  # in a message
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return the first names, and how many others there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} others" if more > 0 else "")
 
 
 def found_on_start(log_dir: Location, replaced: Collection[str] = ()) -> Iterator[Found]:
@@ -55,23 +61,22 @@ def found_on_start(log_dir: Location, replaced: Collection[str] = ()) -> Iterato
         if len(same) > 1:
             detail = f"{' and '.join(same)} found"
             yield Found(Find.SAME_PARTITION, log_dir.uri, detail, same[0])
-    yield from _format(log_dir)
+    try:
+        properties = read_whole(log_dir.child(OF_A_BROKER), most_bytes=MOST_CHECKPOINT_BYTES)
+    except OSError:  # its absence is not reported here: an archive has none
+        properties = b""
+    if properties and not any(line.startswith(b"version=") for line in properties.split()):
+        detail = (
+            f"{properties[:40]!r} found, expected version=1 and the ids of a node and a cluster"
+        )
+        yield Found(Find.DAMAGED_FORMAT, log_dir.child(OF_A_BROKER).uri, detail)
     for name in _CHECKPOINTS:
         yield from _damage(log_dir.child(name), Find.DAMAGED_CHECKPOINT, _offsets)
     directories = [name for same in partitions.values() for name in same if name not in replaced]
     for name in directories:
         yield from _of_partition(log_dir.child(name))
-    yield from _without_ids(log_dir, directories)
-
-
-def _format(log_dir: Location) -> Iterator[Found]:
-    try:
-        data = read_whole(log_dir.child(OF_A_BROKER), most_bytes=MOST_CHECKPOINT_BYTES)
-    except OSError:  # its absence is not reported here: an archive has none
-        return
-    if data and not any(line.startswith(b"version=") for line in data.split()):
-        detail = f"{data[:40]!r} found, expected version=1 and the ids of a node and a cluster"
-        yield Found(Find.DAMAGED_FORMAT, log_dir.child(OF_A_BROKER).uri, detail)
+    if _OF_KRAFT in properties.split():
+        yield from _without_ids(log_dir, directories)
 
 
 def _of_partition(directory: Location) -> Iterator[Found]:
@@ -108,19 +113,13 @@ def _damage(
 
 
 def _without_ids(log_dir: Location, directories: list[str]) -> Iterator[Found]:
-    """Yield one line for the partitions without a topic id, if the broker is of a KRaft cluster."""
-    try:
-        data = read_whole(log_dir.child(OF_A_BROKER), most_bytes=MOST_CHECKPOINT_BYTES)
-    except OSError:
-        return
+    """Yield one line for the partitions without a topic id."""
     missing = [
         name
         for name in directories
         if not os.path.lexists(log_dir.child(f"{name}/{PARTITION_METADATA}").path)
     ]
-    if missing and _OF_KRAFT in data.split():
-        more = len(missing) - _MOST_EXAMPLES
-        shown = ", ".join(missing[:_MOST_EXAMPLES]) + (f" and {more:,} others" if more > 0 else "")
+    if missing:
         uri = log_dir.child(missing[0]).uri if len(missing) == 1 else log_dir.uri
-        detail = f"no {PARTITION_METADATA} in {shown}"
+        detail = f"no {PARTITION_METADATA} in {names_text(missing)}"
         yield Found(Find.NO_TOPIC_ID, uri, detail, missing[0])

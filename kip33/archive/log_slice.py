@@ -6,22 +6,24 @@ log start offset are deleted for readers. A slice says from which offset to whic
 Whoever opens one never sees a batch outside.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from kip33.archive.log_window import (
+    LOCAL_BYTES,
     NO_END,
+    REMOTE_BYTES,
     LogWindow,
     Meter,
     checked_position,
-    opened_index,
-    opened_window,
 )
 from kip33.archive.segment_paths import beside
+from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import BatchColumns, BatchHeader, are_wrappers
 from kip33.formats.index_pages import OFFSET_WIDTHS, TIME_WIDTHS, IndexPages
 from kip33.formats.names import TIME_INDEX_FILE
+from kip33.stores.files import opened
 from kip33.stores.locations import Location
 
 
@@ -68,12 +70,12 @@ class LogSlice(NamedTuple):
             for place in self._time_indexes
             if (place.inside or place.path).endswith(TIME_INDEX_FILE)
         ]
-        return opened_index(places, TIME_WIDTHS, files, meter)
+        return _opened_index(places, TIME_WIDTHS, files, meter)
 
     def offset_index(self, files: ExitStack, meter: Meter) -> IndexPages | None:
         """Return its `.index`, open until `files` close; None without a readable one."""
         places = [beside(place, "index") for place in self._time_indexes]
-        return opened_index(places, OFFSET_WIDTHS, files, meter)
+        return _opened_index(places, OFFSET_WIDTHS, files, meter)
 
     @property
     def _time_indexes(self) -> list[Location]:
@@ -88,10 +90,35 @@ class LogSlice(NamedTuple):
         With `check_crc` a batch that does not match its CRC is treated as damage.
         """
         with ExitStack() as files:
-            between = self.from_offset, NO_END if self.until_offset is None else self.until_offset
-            what = self.log, self.valid_bytes, files, meter
-            window = opened_window(*what, check_crc=check_crc, between=between)
+            read_into, size_bytes = files.enter_context(opened(self.log))
+            valid_bytes = size_bytes if self.valid_bytes is None else self.valid_bytes
+            window = LogWindow(
+                meter.metered(read_into),
+                min(size_bytes, valid_bytes),
+                most_bytes=LOCAL_BYTES if self.log.is_local else REMOTE_BYTES,
+                check_crc=check_crc,
+                max_batch_bytes=meter.max_batch_bytes,
+                between=(
+                    self.from_offset,
+                    NO_END if self.until_offset is None else self.until_offset,
+                ),
+            )
+            if size_bytes < valid_bytes:
+                window.damage = f"{size_bytes} bytes found, the catalog says {valid_bytes}"
             yield OpenSlice(self, window, files, meter)
+
+
+def _opened_index(
+    places: Iterable[Location], widths: tuple[int, int], files: ExitStack, meter: Meter
+) -> IndexPages | None:
+    """Return the first of these index files that can be read, open until `files` close."""
+    for place in dict.fromkeys(places):
+        try:
+            read_into, size_bytes = files.enter_context(opened(place))
+        except (FileReadError, Kip33Error):
+            continue
+        return IndexPages(meter.metered(read_into), size_bytes, widths)
+    return None
 
 
 class OpenSlice(NamedTuple):

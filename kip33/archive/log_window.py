@@ -4,11 +4,10 @@ A walk to an offset or a time begins at a place that the index files of a segmen
 searched with small reads.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from typing import Final, Self
 
-from kip33.errors import CorruptIndexError, FileReadError, Kip33Error
+from kip33.errors import CorruptIndexError, FileReadError
 from kip33.formats.batch import (
     CODEC_MASK,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -30,8 +29,6 @@ from kip33.formats.scan import BatchCrc
 from kip33.formats.time_index import TimestampOffset
 from kip33.formats.walk import COMPLETE, why_incomplete
 from kip33.rules.search import require_order
-from kip33.stores.files import opened
-from kip33.stores.locations import Location
 
 FIRST_BYTES: Final = 4096
 LOCAL_BYTES: Final = 1 << 18
@@ -226,43 +223,6 @@ class LogWindow:
             data = read_fully(self._read_into, self._position, count)
         self._position += len(data)
         return data
-
-
-def opened_window(
-    log: Location,
-    valid_bytes: int | None,
-    files: ExitStack,
-    meter: Meter,
-    *,
-    check_crc: bool = False,
-    between: tuple[int, int] = (0, NO_END),
-) -> LogWindow:
-    """Return a window on the valid bytes of a log, open until `files` close; OSError."""
-    read_into, size_bytes = files.enter_context(opened(log))
-    window = LogWindow(
-        meter.metered(read_into),
-        size_bytes if valid_bytes is None else min(size_bytes, valid_bytes),
-        most_bytes=LOCAL_BYTES if log.is_local else REMOTE_BYTES,
-        check_crc=check_crc,
-        max_batch_bytes=meter.max_batch_bytes,
-        between=between,
-    )
-    if valid_bytes is not None and size_bytes < valid_bytes:
-        window.damage = f"{size_bytes} bytes found, the catalog says {valid_bytes}"
-    return window
-
-
-def opened_index(
-    places: Iterable[Location], widths: tuple[int, int], files: ExitStack, meter: Meter
-) -> IndexPages | None:
-    """Return the first of these index files that can be read, open until `files` close."""
-    for place in dict.fromkeys(places):
-        try:
-            read_into, size_bytes = files.enter_context(opened(place))
-        except (FileReadError, Kip33Error):
-            continue
-        return IndexPages(meter.metered(read_into), size_bytes, widths)
-    return None
 
 
 def checked_position(

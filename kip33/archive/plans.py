@@ -94,11 +94,6 @@ class PlanLines:
         self._digest.update(line)
         self._write(line)
 
-    def add_all(self, records: Iterable[Record]) -> None:
-        """Write lines."""
-        for record in records:
-            self.add(record)
-
     def end(self, totals: Record) -> str:
         """Write the last line; return the plan's id."""
         self._digest.update(plan_line({"kind": _END, PLAN_ID: "", **totals}))

@@ -6,6 +6,7 @@ read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
 import pyarrow as pa
@@ -20,10 +21,10 @@ from kip33.audits.roll_what_if import (
     ReplayedPartition,
     replay_partitions,
     replay_sums,
-    replayed_rows,
+    replayed_table,
 )
 from kip33.catalog.catalog import Catalog, Choice, Warn, catalog_unless_source, choose
-from kip33.catalog.catalog_columns import CatalogColumns
+from kip33.catalog.catalog_columns import CatalogColumns, rows_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.formats.batch import LEGACY_MIN_SIZE, MAX_INT32
 from kip33.formats.time_index import TIME_ENTRY_BYTES
@@ -284,15 +285,19 @@ class WhatIfAnswer(NamedTuple):
             for replay in one.replays
         ]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the segments as rows of REPLAYED."""
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the segments of each partition and reading as REPLAYED."""
         for one in self.found:
             for replay in one.replays:
-                yield from replayed_rows(one, replay, self.retention[one.topic])
+                yield replayed_table(one, replay, self.retention[one.topic])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the segments as rows of REPLAYED."""
+        return chain.from_iterable(map(rows_of, self.tables()))
 
     def table(self) -> pa.Table:
         """Return the segments."""
-        return pa.Table.from_pylist(list(self.rows()), REPLAYED)
+        return pa.concat_tables([REPLAYED.empty_table(), *self.tables()])
 
     @property
     def doubts(self) -> list[str]:

@@ -6,7 +6,6 @@ does not have can be read from batch headers (`audits.roll_logs`).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -14,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of
+from kip33.catalog.catalog_columns import JUDGED, CatalogColumns, columns_of, int64_array, texts_at
 from kip33.catalog.partitions import partitions
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import PARTITION
-from kip33.rules.retention import NO_CODE, Bools, Codes, Int64Column, Int64s
+from kip33.rules.retention import NO_CODE, Bools, Int64Column, Int64s
 from kip33.rules.roll_verdicts import (
     EARLY_ROLLS,
     ROLL_DOUBTS,
@@ -104,11 +103,6 @@ class RollAudit:
     rows: RollColumns
     verdicts: RollVerdicts
 
-    @property
-    def of_rows(self) -> Int64s:
-        """Return the number of each row's partition."""
-        return np.repeat(np.arange(self.columns.starts.size), self.columns.lengths)
-
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Return the rows of each kind of finding."""
@@ -187,8 +181,7 @@ def audit_columns(
     of_topic = {topic: settings_of(topic) for topic in {key[1] for key in columns.keys}}
     settings = [of_topic[topic] for _, topic, _ in columns.keys]
     rows = _roll_columns(columns, reading, facts or HeaderFacts.unknown(columns.size))
-    of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
-    verdicts = judge_rolls(rows, limit_columns(settings, of_rows))
+    verdicts = judge_rolls(rows, limit_columns(settings, columns.partition_numbers))
     return RollAudit(columns, settings, reading, rows, verdicts)
 
 
@@ -229,32 +222,32 @@ def roll_table(audit: RollAudit) -> pa.Table:
 
 def roll_tables(audit: RollAudit) -> Iterator[pa.Table]:
     """Yield the rows in order as tables of ROLL, some at a time."""
-    columns, verdicts, of_rows = audit.columns, audit.verdicts, audit.of_rows
+    columns, verdicts = audit.columns, audit.verdicts
     named: dict[str, Any] = {name: columns.column(name) for name in _OF_CATALOG}
     segment_ms = np.array([one.segment_ms for one in audit.settings], np.int64)
     segment_bytes = np.array([one.segment_bytes for one in audit.settings], np.int64)
     for first in range(0, max(1, columns.size), _ROLL_ROWS_AT_ONCE):
         part = slice(first, first + _ROLL_ROWS_AT_ONCE)
         found = {name: one[part] for name, one in named.items()} | {
-            "valid_bytes": _int64s(audit.rows.valid_bytes, part),
-            "segment_ms": pa.array(segment_ms[of_rows[part]]),
-            "segment_bytes": pa.array(segment_bytes[of_rows[part]]),
-            "start_timestamp": _int64s(audit.rows.start_timestamp, part),
-            "max_timestamp": _int64s(audit.rows.max_timestamp, part),
-            "ended_by": _texts(ROLL_REASONS, verdicts.ended_by[part]),
+            "valid_bytes": int64_array(audit.rows.valid_bytes.take(part)),
+            "segment_ms": pa.array(segment_ms[columns.partition_numbers[part]]),
+            "segment_bytes": pa.array(segment_bytes[columns.partition_numbers[part]]),
+            "start_timestamp": int64_array(audit.rows.start_timestamp.take(part)),
+            "max_timestamp": int64_array(audit.rows.max_timestamp.take(part)),
+            "ended_by": texts_at(verdicts.ended_by[part], ROLL_REASONS),
             "by_size": _bools(verdicts.by_size[part]),
             "by_time": _bools(verdicts.by_time[part]),
             "by_index": _bools(verdicts.by_index[part]),
             "by_offset_range": _bools(verdicts.by_offset_range[part]),
-            "doubt": _texts(ROLL_DOUBTS, verdicts.doubt[part]),
-            "not_seen": _texts(UNSEEN, verdicts.not_seen[part]),
-            "waited_ms": _int64s(verdicts.waited_ms, part),
+            "doubt": texts_at(verdicts.doubt[part], ROLL_DOUBTS),
+            "not_seen": texts_at(verdicts.not_seen[part], UNSEEN),
+            "waited_ms": int64_array(verdicts.waited_ms.take(part)),
             "waited_by_file_time": pa.array(verdicts.is_by_file_time[part]),
-            "rolls_at_ms": _int64s(verdicts.rolls_at_ms, part),
-            "overdue_ms": _int64s(verdicts.overdue_ms, part),
-            "oversize_bytes": _int64s(verdicts.oversize_bytes, part),
-            "early": _texts(EARLY_ROLLS, verdicts.early[part]),
-            "early_ms": _int64s(verdicts.early_ms, part),
+            "rolls_at_ms": int64_array(verdicts.rolls_at_ms.take(part)),
+            "overdue_ms": int64_array(verdicts.overdue_ms.take(part)),
+            "oversize_bytes": int64_array(verdicts.oversize_bytes.take(part)),
+            "early": texts_at(verdicts.early[part], EARLY_ROLLS),
+            "early_ms": int64_array(verdicts.early_ms.take(part)),
         }
         yield pa.table({name: found[name] for name in ROLL.names}).cast(ROLL)
 
@@ -275,21 +268,10 @@ def roll_partitions(audit: RollAudit) -> pa.Table:
     }
     table |= {name: pa.array(one) for name, one in audit.sums.items()}
     explaining = audit.explaining._asdict()
-    every = slice(None)
     return pa.table(
-        table | {f"explained_by_{name}": _int64s(one, every) for name, one in explaining.items()}
+        table | {f"explained_by_{name}": int64_array(one) for name, one in explaining.items()}
     )
-
-
-def _int64s(column: Int64Column, part: slice) -> Any:
-    return pa.array(column.values[part], pa.int64(), mask=~column.known[part])
 
 
 def _bools(values: Ternary) -> Any:
     return pa.array(values == 1, mask=values == -1)
-
-
-def _texts(members: Sequence[StrEnum], codes: Codes) -> Any:
-    """Return the text at each index in `members`, null for -1."""
-    texts = pa.array([*(one.value for one in members), None], pa.string())
-    return texts.take(pa.array(codes.astype(np.int64) % (len(members) + 1)))

@@ -5,7 +5,7 @@ The batches of each partition are replayed as appends to an empty log, one batch
 depend on all batches before it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +53,7 @@ _REPLAYED_FIELDS: list["pa.Field[Any]"] = [
 ]
 REPLAYED: Final = pa.schema(_REPLAYED_FIELDS)
 """One row per partition, reading and segment that would have come out."""
+_FIGURES: Final = ("base_offset", "batches", "size_bytes", "start_timestamp", "max_timestamp")
 Segments = npt.NDArray[np.void]
 _NEVER_BY_TIME: Final = -2  # as `start_timestamp`: the first message's timestamp is not known
 
@@ -236,34 +237,22 @@ def time_index_bytes(segments: Segments) -> npt.NDArray[np.int64]:
     return np.asarray(segments["time_entries"] * TIME_ENTRY_BYTES)
 
 
-def replayed_rows(
-    found: ReplayedPartition, replay: _ReplayedLog, retention_ms: int
-) -> Iterator[dict[str, Any]]:
-    """Yield the segments of a replay as rows of REPLAYED."""
+def replayed_table(found: ReplayedPartition, replay: _ReplayedLog, retention_ms: int) -> pa.Table:
+    """Return the segments of a replay as a table of REPLAYED."""
     segments = replay.segments
-    columns = {
-        "deletable_at_ms": _retention_points(segments, retention_ms),
+    moments = _retention_points(segments, retention_ms)
+    of_all = (found.log_dir, found.topic, found.partition, replay.reading.value)
+    columns: dict[str, Any] = {
+        **{name: np.ascontiguousarray(segments[name]) for name in _FIGURES},
+        "last_offset": pa.array(segments["last_offset"], mask=segments["batches"] == 0),
+        "ended_by": pa.array(REPLAY_ENDS, pa.string()).take(pa.array(segments["reason"])),
         "offset_index_bytes": offset_index_bytes(segments),
         "time_index_bytes": time_index_bytes(segments),
+        "deletable_at_ms": pa.array(moments, mask=moments < 0),
     }
-    for number, segment in enumerate(segments):
-        at_ms = int(columns["deletable_at_ms"][number])
-        yield {
-            "log_dir": found.log_dir,
-            "topic": found.topic,
-            "partition": found.partition,
-            "reading": replay.reading,
-            "base_offset": int(segment["base_offset"]),
-            "last_offset": int(segment["last_offset"]) if segment["batches"] else None,
-            "batches": int(segment["batches"]),
-            "size_bytes": int(segment["size_bytes"]),
-            "start_timestamp": int(segment["start_timestamp"]),
-            "max_timestamp": int(segment["max_timestamp"]),
-            "ended_by": REPLAY_ENDS[int(segment["reason"])],
-            "offset_index_bytes": int(columns["offset_index_bytes"][number]),
-            "time_index_bytes": int(columns["time_index_bytes"][number]),
-            "deletable_at_ms": None if at_ms < 0 else at_ms,
-        }
+    for field, value in zip(REPLAYED, of_all, strict=False):
+        columns[field.name] = pa.repeat(pa.scalar(value, field.type), segments.size)
+    return pa.table({name: columns[name] for name in REPLAYED.names}).cast(REPLAYED)
 
 
 def replay_sums(

@@ -30,8 +30,8 @@ from kip33.audits.audited_logs import (
     read_logs,
 )
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import SEGMENTS
-from kip33.catalog.segment_order import PARTITION
+from kip33.catalog.schema import SEGMENTS, with_column
+from kip33.catalog.segment_order import PARTITION, largest_before
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import NO_TIMESTAMP
@@ -157,13 +157,8 @@ def with_largest_before(files: pa.Table, largest: Sequence[int]) -> pa.Table:
 
     `largest` has the largest timestamp of each row, -1 without one.
     """
-    before, so_far, previous = [], NO_TIMESTAMP, None
-    for key, timestamp in zip(keys_of(files), largest, strict=True):
-        so_far = so_far if key == previous else NO_TIMESTAMP
-        before.append(so_far)
-        so_far, previous = max(so_far, timestamp), key
-    column = pa.array(before, pa.int64())
-    return files.set_column(AUDITED.get_field_index("largest_before"), "largest_before", column)
+    before = largest_before(files, np.array(largest, np.int64))
+    return with_column(files, "largest_before", pa.array(before))
 
 
 def keys_of(files: pa.Table) -> list[tuple[str | None, int | None, str | None, str]]:
@@ -189,8 +184,7 @@ def _of_catalog(
     is_unread = pc.is_in(rows["status"], value_set=pa.array([*_UNREAD], pa.string()))
     why = pc.binary_join_element_wise(rows["status"], pc.fill_null(rows["error"], ""), ": ")
     error = pc.if_else(is_unread, why, pa.scalar(None, pa.string()))
-    rows = rows.set_column(rows.column_names.index("error"), "error", error)
-    return TimestampPlan(question, _in_order(rows), snapshot)
+    return TimestampPlan(question, _in_order(with_column(rows, "error", error)), snapshot)
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -30,8 +30,10 @@ from kip33.stores.locations import Location
 if TYPE_CHECKING:
     from kip33.indexing.published_files import IndexPublisher
 
-INTERVAL: Final = "index.interval.bytes"
-_INDEX_SIZE: Final = "segment.index.bytes"
+_OF_TOPICS: Final = {
+    "index_interval_bytes": "index.interval.bytes",
+    "segment_index_bytes": "segment.index.bytes",
+}
 _MOST: Final = 2**31 - 1  # both are int32 in Kafka
 _IF_NOT_FLUSHED: Final = (
     "the snapshot is not committed: fix it and run the command again, or build with --no-fsync"
@@ -325,14 +327,12 @@ def load_topic_settings(default: IndexSettings, kafka_configs: Path | None) -> T
         return TopicSettings(default)
     by_topic = {}
     for topic, configs in load_kafka_configs(kafka_configs).items():
-        by_topic[topic] = default._replace(
-            index_interval_bytes=_number(
-                kafka_configs, topic, configs, INTERVAL, default.index_interval_bytes
-            ),
-            segment_index_bytes=_number(
-                kafka_configs, topic, configs, _INDEX_SIZE, default.segment_index_bytes
-            ),
-        )
+        given: dict[str, Any] = {
+            name: _number(f"{kafka_configs}: topic {topic}: {key}", configs[key])
+            for name, key in _OF_TOPICS.items()
+            if key in configs
+        }
+        by_topic[topic] = default._replace(**given)
         try:
             by_topic[topic].require_valid(DESIGNS)
         except ValueError as error:
@@ -340,18 +340,12 @@ def load_topic_settings(default: IndexSettings, kafka_configs: Path | None) -> T
     return TopicSettings.of_topics(default, by_topic)
 
 
-def _number(file: Path, topic: str, configs: dict[str, str], key: str, default: int) -> int:
-    """Return a setting of a topic, `default` if it is not set."""
-    text = configs.get(key)
-    if text is None:
-        return default
-    if (
-        not (text.isascii() and text.isdecimal())
-        or len(text) > len(str(_MOST))
-        or int(text) > _MOST
-    ):
+def _number(what: str, text: str) -> int:
+    """Return the value of a topic's setting; PolicyError, which names `what` it is, for another."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))
+    if not is_number or int(text) > _MOST:
         raise PolicyError(
-            f"{file}: topic {topic}: {key}={text} found, expected a number from 0 to "
-            f"{_MOST}; save the tool's output again, unchanged"
+            f"{what}={text} found, expected a number from 0 to {_MOST}; save the tool's output "
+            "again, unchanged"
         )
     return int(text)

@@ -25,14 +25,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.listing import Column
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.difference import differs
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import write_parts
-from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS
+from kip33.catalog.schema import BUILD_SETTINGS, SEGMENTS, with_column
 from kip33.catalog.segment_order import merged
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError
@@ -149,7 +148,7 @@ def _as_listed(rows: pa.Table, listed: pa.Table, at: Int64s) -> pa.Table:
     leave = at == LEAVE
     now = listed.take(pa.array(at, mask=leave))
     for name in LISTED:
-        rows = _with_column(rows, name, pc.if_else(pa.array(leave), rows[name], now[name]))
+        rows = with_column(rows, name, pc.if_else(pa.array(leave), rows[name], now[name]))
     return rows
 
 
@@ -158,30 +157,20 @@ def without_settings(rows: pa.Table, unsettled: Mask) -> pa.Table:
     if not unsettled.any():
         return rows
     for name in SETTINGS:
-        rows = _with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
+        rows = with_column(rows, name, pc.if_else(pa.array(unsettled), None, rows[name]))
     return rows
-
-
-def _with_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
-    number = SEGMENTS.get_field_index(name)
-    return rows.set_column(number, SEGMENTS.field(number), column)
 
 
 _Pieces = Callable[[list[str] | None], Iterator[pa.Table]]
 """Reads rows of a build or a snapshot piece by piece, with all columns or some."""
 
 
-class _Merged(NamedTuple):
-    """The rows of a build and of a newer snapshot, in order."""
+def merge(
+    catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope
+) -> tuple[Iterator[pa.Table], int]:
+    """Return the rows of a build, which `own` reads, merged with those of `newer`, in order.
 
-    tables: Iterator[pa.Table]
-    taken: int  # rows of the newer snapshot among them
-
-
-def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) -> _Merged:
-    """Return the rows of a build, which `own` reads, merged with those of `newer`.
-
-    Raises CatalogError if a part of either is damaged.
+    And how many of them are of `newer`. Raises CatalogError if a part of either is damaged.
     """
 
     def others(columns: list[str] | None) -> Iterator[pa.Table]:
@@ -205,7 +194,7 @@ def merge(catalog: Catalog, own: _Pieces, newer: Snapshot, scope: ListingScope) 
     taken = (
         without_settings(rows, too_soon[numbers]) for rows, numbers in _chosen(others(None), take)
     )
-    return _Merged(merged([kept, taken]), int(take.sum()))
+    return merged([kept, taken]), int(take.sum())
 
 
 def _rows_of_others(theirs: pa.Table, kept: pa.Table, base: pa.Table, scope: ListingScope) -> Mask:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.bins import Engine, Work
+from kip33.archive.broker_locks import locked
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildRequest, BuildSpec, require_layout
 from kip33.builds.carry_over import carry_over_rows, merge
@@ -217,9 +218,9 @@ def _commit(
     newer = _newest_unmerged(catalog, known)
     for _ in range(MOST_MERGES):
         while newer:
-            merged = merge(catalog, partial(catalog.read_parts, folder, parts), newer, plan.scope)
-            parts, folder = tuple(write_parts(draft, merged.tables)), draft.staging
-            rows_of_others = merged.taken
+            own = partial(catalog.read_parts, folder, parts)
+            tables, rows_of_others = merge(catalog, own, newer, plan.scope)
+            parts, folder = tuple(write_parts(draft, tables)), draft.staging
             orphans, problem = _merged_orphans(
                 plan, orphans, newer, catalog.read_parts(folder, parts, NAMED_BY_ROWS)
             )
@@ -446,7 +447,7 @@ def execute_build(plan: BuildPlan, engine: Engine) -> BuildSummary:
     Bad segments are rows, not exceptions. In place the log directories are locked until the end, as
     a broker locks them; LockedError if a broker or another run of kip33 holds a lock.
     """
-    with plan.locks(), _flushing_as_before():
+    with locked(plan.beside_logs), _flushing_as_before():
         engine.prepare(plan.files)
         files, first_pass_bytes = plan.files, 0
         if design_of(plan.build.settings.dialect).needs_largest_before:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec
+from kip33.builds.orphans import index_stems
 from kip33.builds.reuse import Mask, Ours, ReusableRows, ours_column, read_reusable
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import claimed_index_uris
@@ -98,9 +99,7 @@ def still_claimed(claimed: Column, wanted: Column) -> Column:
 
     `wanted` are the URIs of the time indexes of the listed segments.
     """
-    listed, stems = (
-        pc.replace_substring_regex(uris, r"\.[^/]*$", "") for uris in (wanted, claimed)
-    )
+    listed, stems = map(index_stems, (wanted, claimed))
     return claimed.filter(pc.invert(pc.is_in(stems, value_set=listed)))
 
 

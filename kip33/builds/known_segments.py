@@ -197,8 +197,6 @@ def known_topic_ids(
         (at >= 0) & (now_ms != NULL_NUMBER) & (known.partition_metadata_modified_ms[at] == now_ms)
     )
     same &= ~may_change_unseen(now_ms, known_listed_ms)
-    if not same.any():
-        return pa.nulls(files.num_rows, pa.string())
     return known.topic_id.take(pa.array(at, mask=~same)).combine_chunks()
 
 

@@ -16,7 +16,6 @@ larger one leaves entries out, and then a search reads more.
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +28,8 @@ from kip33.archive.listing import LISTING, Column, segments_of
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.reuse import Int64s, Mask
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.segment_order import KEY, partition_begins
+from kip33.catalog.schema import with_column
+from kip33.catalog.segment_order import KEY, largest_before
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.indexing.segment import index_file
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -39,17 +39,6 @@ from kip33.stores.progress import Phase
 LARGEST_BEFORE: Final = "largest_before"  # a column of the files to read
 _UNKNOWN: Final = 2**63 - 1  # above every timestamp but one, which is then unknown, too
 _OF_ROWS: Final = [*KEY, "max_timestamp"]
-
-
-def largest_before(rows: pa.Table, largest: Int64s) -> Int64s:
-    """Return for each segment the largest of `largest` over the partition's earlier segments.
-
-    The rows are in order. Without an earlier segment it is -1.
-    """
-    found = np.full(len(largest), NO_TIMESTAMP, np.int64)
-    for begin, end in pairwise([*np.flatnonzero(partition_begins(rows)).tolist(), len(largest)]):
-        found[begin + 1 : end] = np.maximum.accumulate(largest[begin:end])[:-1]
-    return found
 
 
 class EarlierTimestamps(NamedTuple):
@@ -91,8 +80,7 @@ def with_largest_before(build: BuildSpec, files: pa.Table, engine: Engine) -> tu
     largest = np.array([by_path[str(path)] for path in files["path"].to_pylist()], np.int64)
     of_read = largest_before(files, largest)
     of_reused: Any = files[LARGEST_BEFORE].to_numpy()
-    number = files.schema.get_field_index(LARGEST_BEFORE)
-    files = files.set_column(number, LARGEST_BEFORE, pa.array(np.maximum(of_read, of_reused)))
+    files = with_column(files, LARGEST_BEFORE, pa.array(np.maximum(of_read, of_reused)))
     return files, sum(one.bytes_read for one in found)
 
 

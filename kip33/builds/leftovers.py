@@ -51,6 +51,7 @@ from kip33.archive.plans import (
 )
 from kip33.archive.removal import exists, files_now
 from kip33.archive.segment_paths import NS_PER, PlannedFile, is_link, link_in
+from kip33.builds.orphans import index_stems
 from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.draft import DEAD_AFTER_MS
 from kip33.catalog.orphan_list import read_orphans
@@ -187,8 +188,7 @@ def _in_index_dir(
             kind = LeftoverKind.TEMPORARY if is_own else LeftoverKind.OTHER
             others.append(leftover_file(index_dir, info, kind))
     uris: Any = pa.array([one.uri for one in indexes], pa.string())
-    stems = pc.replace_substring_regex(uris, INDEX_END, "", max_replacements=1)
-    time_indexes = pc.binary_join_element_wise(stems, _TIME, "")
+    time_indexes = pc.binary_join_element_wise(index_stems(uris), _TIME, "")
     has_log = pa.array([False] * len(indexes), pa.bool_())
     for piece in catalog.read_pieces(snapshot, ["log_uri"]):
         expected = index_uris(piece["log_uri"], source, index_dir)

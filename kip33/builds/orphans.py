@@ -9,7 +9,6 @@ has the size and the modification time from the row. It stays orphaned until
 Orphans of topics and directories that a build does not list stay on the list unchanged.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.index_listing import Statuses, index_statuses
+from kip33.archive.leftover_files import INDEX_END
 from kip33.archive.listing import Column
 from kip33.builds.build_options import BuildSpec
 from kip33.builds.carry_over import ListingScope
@@ -32,8 +32,6 @@ from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import FileStatus, entries_of
 from kip33.stores.locations import Location
 
-_SUFFIXES: Final = (*(kind.suffix for kind in IndexKind), *(f".{file}" for file in DRAFT_FILES))
-_SUFFIX: Final = "|".join(map(re.escape, _SUFFIXES))
 NAMED_BY_ROWS: Final = [
     *("log_uri", "index_uri", "index_file"),
     *(f"{kind}_bytes" for kind in IndexKind),
@@ -68,7 +66,7 @@ def match_orphans(orphans: pa.Table, files: pa.Table, wanted: Column) -> Matched
     """
     masks = {kind: np.zeros(files.num_rows, bool) for kind in IndexKind}
     of_kind = _by_kind(orphans["index_uri"])
-    stems, wanted_stems = _stems(orphans["index_uri"]), _stems(wanted)
+    stems, wanted_stems = index_stems(orphans["index_uri"]), index_stems(wanted)
     at = pc.index_in(stems, value_set=wanted_stems).fill_null(-1).to_numpy().astype(np.int64)
     for kind, mask in masks.items():
         chosen = (at >= 0) & of_kind[kind]
@@ -208,20 +206,18 @@ def merge_orphans(
 
 def without_named(orphans: pa.Table, rows: Iterable[pa.Table]) -> pa.Table:
     """Return the orphaned files that none of our rows names; `rows` have NAMED_BY_ROWS."""
-    named: set[str] = set()
+    named: list[Any] = []
     ours = pa.array([IndexFileState.WRITTEN, IndexFileState.STALE])
     for piece in rows:
         is_ours = pc.is_in(piece["index_file"], value_set=ours)
         has_orphans = pc.is_in(piece["log_uri"], value_set=orphans["log_uri"])
-        for row in piece.filter(pc.and_(is_ours, has_orphans)).to_pylist():
-            uri = row["index_uri"] or ""
-            stem = re.sub(f"(?:{_SUFFIX})$", "", uri)
-            named |= {
-                uri if kind is IndexKind.TIME else stem + kind.suffix
-                for kind in IndexKind
-                if row[f"{kind}_bytes"] is not None
-            }
-    is_named = pc.is_in(orphans["index_uri"], value_set=pa.array(sorted(named), pa.string()))
+        found = piece.filter(pc.and_(is_ours, has_orphans))
+        stems = index_stems(found["index_uri"])
+        for kind in IndexKind:
+            beside = pc.binary_join_element_wise(stems, kind.suffix, "")
+            uris = found["index_uri"] if kind is IndexKind.TIME else beside
+            named += uris.filter(pc.is_valid(found[f"{kind}_bytes"])).chunks
+    is_named = pc.is_in(orphans["index_uri"], pa.chunked_array(named, pa.string()))
     return orphans.filter(pc.invert(is_named))
 
 
@@ -236,5 +232,6 @@ def _by_kind(uris: Column) -> dict[IndexKind, Mask]:
     return of_kind
 
 
-def _stems(uris: Column) -> Column:
-    return pc.replace_substring_regex(uris, f"(?:{_SUFFIX})$", "", max_replacements=1)
+def index_stems(uris: Column) -> Column:
+    """Return the URIs of index files without what shows their kinds."""
+    return pc.replace_substring_regex(uris, INDEX_END, "", max_replacements=1)

@@ -1,6 +1,5 @@
 """Plan a build: list the segments, reuse rows of the newest snapshot, read the other segments."""
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,15 +54,7 @@ class BuildPlan:
     warnings: tuple[str, ...]  # one line for each ignored snapshot and followed link
     scope: ListingScope
     orphans: OrphanPlan
-    beside_logs: tuple[Location, ...]  # in place: the partitions' directories
-
-    def locks(self) -> AbstractContextManager[None]:
-        """Hold the locks of all log directories into which index files are written.
-
-        Raises LockedError if a broker or another run of kip33 holds one. Only builds in place take
-        locks.
-        """
-        return locked(self.beside_logs)
+    beside_logs: tuple[Location, ...]  # in place: the partitions' directories, to be locked
 
 
 def plan_build(

@@ -259,25 +259,22 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     # A missing index that should exist could not be written: it is tried again.
     place = _index_places(table, build)
     there = pc.or_(pc.is_null(table["time_index_entries"]), pc.is_valid(table["index_file"]))
+    are = {one: pc.equal(table["index_file"], one).fill_null(False) for one in IndexFileState}
     if build.kinds:  # the earlier build wrote rows only
-        rows_only = pc.equal(table["index_file"], IndexFileState.NONE).fill_null(False)
-        there = pc.and_not(there, rows_only)
-    stale = pc.equal(table["index_file"], IndexFileState.STALE).fill_null(False)
+        there = pc.and_not(there, are[IndexFileState.NONE])
+    stale, written = are[IndexFileState.STALE], are[IndexFileState.WRITTEN]
+    is_unverified = pc.equal(table["status"], SegmentStatus.UNVERIFIED)
     wrote_all = pc.fill_null(table["offset_index"], False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
     unknown = lacks_epochs(table)
     if build.read_tail:
-        is_ours = pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False)
-        unknown = pc.and_(unknown, is_ours)
+        unknown = pc.and_(unknown, written)
     holds = pc.and_not(holds, unknown)
     if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
         holds = pc.and_not(holds, have_note(table, SegmentNote.HIDES_ABORTS))
     if build.overwrite:  # files of other programs are replaced now
-        kept = pc.equal(table["index_file"], IndexFileState.KEPT).fill_null(False)
-        holds = pc.and_(
-            holds, pc.or_(pc.invert(kept), pc.equal(table["status"], SegmentStatus.UNVERIFIED))
-        )
-    ours = pc.or_(pc.equal(table["index_file"], IndexFileState.WRITTEN).fill_null(False), stale)
+        kept = pc.and_not(are[IndexFileState.KEPT], is_unverified)
+        holds = pc.and_not(holds, kept)
     return (
         table["log_uri"],
         table["topic"],
@@ -293,11 +290,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
         place,
-        _mask(pc.equal(table["status"], SegmentStatus.UNVERIFIED)),
+        _mask(is_unverified),
         _int64s(table["offset_of_max_timestamp"]),
         _mask(pc.and_(stale, wrote_all)),
         _mask(holds.fill_null(False)),
-        _mask(ours) & (place == _AT_TARGET),
+        _mask(pc.or_(written, stale)) & (place == _AT_TARGET),
         *_file_times(table, build),
     )
 

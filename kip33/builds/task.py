@@ -87,7 +87,6 @@ class _Scanned(NamedTuple):
     files: SegmentFiles
     time_index: Location  # the place of its time index
     entries: int | None = None  # of that
-    bytes_read: int = 0  # of the log
     notes: Sequence[SegmentNote] = ()
     kept: PublishedFiles | None = None  # of a log that was not read: the files that it was told by
     open_transactions: str | None = None
@@ -227,7 +226,6 @@ def _scan_segment(build: BuildSpec, known: KnownSegment, *, native: bool) -> _Sc
         files,
         time_index,
         _entries(build, index, verdict),
-        index.bytes_read,
         notes,
         open_transactions=open_transactions,
         transactions=transactions,
@@ -281,7 +279,7 @@ def _built(
         )
     return BuiltRows(
         rows,
-        sum(one.bytes_read for one in group),
+        sum(one.indexes.bytes_read for one in group),
         sum(one.written for one in found),
     )
 
@@ -418,11 +416,10 @@ def _of_tail(build: BuildSpec, log: Location, tail: Tail) -> _Scanned:
     if IndexKind.OFFSET in build.kinds and tail.files.offset_index:
         files[IndexKind.OFFSET] = tail.files.offset_index
     return _Scanned(
-        replace(index, summary=summary[0]),
+        replace(index, summary=summary[0], bytes_read=LAST_HEADER_BYTES),
         SegmentFiles(log),
         tail.files.place,
         tail.files.time_index.size_bytes // TIME_ENTRY_BYTES,
-        LAST_HEADER_BYTES,
         kept=PublishedFiles(
             {kind: PublishedFile(*status, None, None) for kind, status in files.items()},
             [IndexFileState.KEPT],

@@ -24,7 +24,7 @@ from kip33.builds.segment_rows import file_columns
 from kip33.catalog.draft import Draft
 from kip33.catalog.ordered_parts import merged_rows, write_parts
 from kip33.catalog.partitions import whole_partitions
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import SEGMENTS, with_column
 from kip33.catalog.segment_order import KEY, PARTITION, partition_begins, place_of, values_at
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.formats.index_kinds import IndexKind
@@ -227,10 +227,9 @@ def _finished(
             done.notes.append(SegmentNote.HIDES_ABORTS)
     rows = pa.Table.from_pylist([one.row for one in group], SEGMENTS)
     for name, column in file_columns(published).items():
-        number = rows.schema.get_field_index(name)
         is_of_a_file = name not in ("index_file", "notes", "index_error")  # new beside the others
         after = pc.coalesce(column, rows[name]) if is_of_a_file else column
-        rows = rows.set_column(number, SEGMENTS.field(name), after)
+        rows = with_column(rows, name, after)
     return rows
 
 

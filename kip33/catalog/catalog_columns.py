@@ -16,7 +16,7 @@ from kip33.catalog.segment_order import PARTITION
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE, parse_partition_dir
 from kip33.rules.publication import IndexFileState
-from kip33.rules.retention import Bools, Int64Column, Int64s
+from kip33.rules.retention import Bools, Codes, Int64Column, Int64s
 
 _REPEATED: Final = ("log_dir", "topic", "status", "largest_timestamp_source")
 _NUMBERS: Final = (
@@ -52,6 +52,11 @@ class CatalogColumns:
     def lengths(self) -> Int64s:
         """Return the number of rows of each partition."""
         return np.diff(self.starts, append=self.size)
+
+    @cached_property
+    def partition_numbers(self) -> Int64s:
+        """Return the number of each row's partition."""
+        return np.repeat(np.arange(self.starts.size), self.lengths)
 
     def int64(self, name: str) -> Int64Column:
         """Return a column of numbers."""
@@ -184,6 +189,17 @@ def int64_column_of(column: Any) -> Int64Column:
     """Return a column of numbers as the rules take it."""
     values = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy()
     return Int64Column(np.asarray(values), np.asarray(column.is_valid().to_numpy()))
+
+
+def int64_array(column: Int64Column) -> Any:
+    """Return the numbers as an Arrow array, null where they are unknown."""
+    return pa.array(column.values, pa.int64(), mask=~column.known)
+
+
+def texts_at(codes: Codes, texts: Sequence[str]) -> Any:
+    """Return the text at each index as an Arrow array, null for -1."""
+    indexes = codes.astype(np.int64) % (len(texts) + 1)
+    return pa.array([*texts, None], pa.string()).take(pa.array(indexes))
 
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:

@@ -241,7 +241,7 @@ class PartWriter:
         self._writer.close()
         data = self._sink.getvalue().to_pybytes()
         publish_or_raise(self._place, data, STAYS)
-        footer = data[-_footer_bytes(data) :]
+        footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]  # its length and magic, too
         return SnapshotPart(
             self._place.name,
             self.rows,
@@ -268,8 +268,3 @@ class PartWriter:
             raise ValueError(f"{self._place.uri}: rows are not in order between {first} and {last}")
         self._first = self._first if self._last != NO_KEY else first
         self._last = last
-
-
-def _footer_bytes(data: bytes) -> int:
-    """Return the size of a Parquet file's footer, with its length and the closing magic."""
-    return int.from_bytes(data[-8:-4], "little") + 8

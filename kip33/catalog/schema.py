@@ -133,6 +133,12 @@ def with_time_columns(table: pa.Table) -> pa.Table:
     return table
 
 
+def with_column(rows: pa.Table, name: str, column: Any) -> pa.Table:
+    """Return rows with other values of the same type in one of their columns."""
+    number = rows.schema.get_field_index(name)
+    return rows.set_column(number, rows.schema.field(number), column)
+
+
 def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """Return the columns with these names, in this order; None: all. ValueError for another."""
     if columns is None:

@@ -7,6 +7,7 @@ again. A directory that could not be listed has no topic, partition or offset: n
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -73,6 +74,17 @@ def partition_begins(rows: pa.Table) -> npt.NDArray[np.bool_]:
     [True, False, True]
     """
     return np.asarray(np.diff(runs_of(rows, PARTITION), prepend=-1) != 0)
+
+
+def largest_before(rows: pa.Table, largest: Int64s) -> Int64s:
+    """Return for each row the largest of `largest` over the partition's earlier rows.
+
+    The rows of a partition follow each other in order. Without an earlier row it is -1.
+    """
+    found = np.full(len(largest), -1, np.int64)
+    for begin, end in pairwise([*np.flatnonzero(partition_begins(rows)).tolist(), len(largest)]):
+        found[begin + 1 : end] = np.maximum.accumulate(largest[begin:end])[:-1]
+    return found
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip33.catalog.earlier_versions import TEXT_COLUMNS, in_this_version, is_earlier
-from kip33.catalog.schema import PARTS
+from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import NO_KEY, Key, key_of
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.stores.files import one_line, opened_by_arrow, read_whole
@@ -153,5 +153,5 @@ def _without_keys(rows: pa.Table) -> pa.Table:
     for name in URI_COLUMNS:
         if name in rows.column_names and pc.any(pc.match_substring(rows[name], "@")).as_py():
             shown = pc.replace_substring_regex(rows[name], KEYS_IN_URI, HIDDEN_KEYS)
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), shown)
+            rows = with_column(rows, name, shown)
     return rows

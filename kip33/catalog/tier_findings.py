@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
+from kip33.catalog.partitions import topics_with_several_ids
+from kip33.catalog.schema import with_column
 from kip33.catalog.segment_order import PARTITION, joined, runs_of
 from kip33.catalog.tiers import (
     IS_COPY,
@@ -32,7 +34,6 @@ from kip33.catalog.tiers import (
     UNTIL,
     Tiers,
     is_outside,
-    topic_ids_of,
 )
 from kip33.rules.offset_holes import (
     APART,
@@ -272,8 +273,7 @@ def _clipped(rows: pa.Table) -> pa.Table:
         pc.min_element_wise(rows["last_offset"], pc.subtract(rows[UNTIL], 1)),
         None,
     )
-    at = rows.column_names.index("last_offset")
-    return rows.set_column(at, rows.schema.field(at), last)
+    return with_column(rows, "last_offset", last)
 
 
 def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
@@ -281,9 +281,8 @@ def holes_of_log(rows: pa.Table, policies: Policies | None = None) -> pa.Table:
 
     `rows` are those of `Tiers.rows`.
     """
-    reborn = {name for name, ids in topic_ids_of(rows).items() if len(ids) > 1}
     log = _clipped(rows.filter(pa.array(_Segments.of(rows).is_of_log)))
-    return holes_of(log, policies, reborn=reborn)
+    return holes_of(log, policies, reborn=topics_with_several_ids(rows))
 
 
 def _holes(rows: pa.Table, segments: _Segments, policies: Policies | None) -> Iterator[_Finding]:

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
-from kip33.catalog.partitions import TABLE_ROWS, names_in
-from kip33.catalog.schema import PARTS
+from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_ids
+from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
 from kip33.errors import CatalogError, Kip33Error
@@ -423,12 +423,8 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
     for row in local.group_by(key, use_threads=False).aggregate([]).to_pylist():
         one = row["log_dir"], row["topic_id"]
         replicas.setdefault((row["topic"], row["partition"]), []).append(one)
-    ids, remote_ids = topic_ids_of(local), topic_ids_of(remote)
-    several = {
-        name
-        for name in ids.keys() | remote_ids.keys()
-        if len(ids.get(name, set()) | remote_ids.get(name, set())) > 1
-    }
+    names = [rows.select(["topic", "topic_id"]) for rows in (local, remote)]
+    several = topics_with_several_ids(pa.concat_tables(names))
     runs = runs_of(remote, key)
     firsts = remote.select(key).take(pa.array(np.flatnonzero(np.diff(runs, prepend=-1))))
     log_dirs: list[list[str | None]] = []
@@ -447,5 +443,4 @@ def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:
         log_dirs.append(same)
     of_rows = pa.array(log_dirs, pa.list_(pa.string())).take(pa.array(runs))
     rows = remote.take(pc.list_parent_indices(of_rows))
-    at = rows.column_names.index("log_dir")
-    return rows.set_column(at, rows.schema.field(at), pc.list_flatten(of_rows))
+    return with_column(rows, "log_dir", pc.list_flatten(of_rows))

@@ -55,7 +55,6 @@ from kip33.retention.answer import (
     worst_partitions,
 )
 from kip33.retention.evaluated_tables import (
-    RESULT_TABLES,
     remove_results,
     require_results_place,
     totals_of,
@@ -161,7 +160,7 @@ def retention(asked: RetentionCommand, run: CommandRun) -> Output:
         require_plan_place(plan_place)
     if output:
         require_apart(output, question)
-        require_results_place(output, RESULT_TABLES)
+        require_results_place(output)
     run.on_progress(Progress(Phase.EVALUATING, 0, question.snapshot.rows))
     answer, judged = _answer(asked, question, run, output, plan_place)
     summary = dict(answer.summary)
@@ -275,14 +274,14 @@ def _answer(
     here = partial(judge_here, on_progress=run.on_progress, plan_place=plan_place, emits=emits)
     if engine == EngineName.LOCAL:
         if output:
-            remove_results(output, RESULT_TABLES)
+            remove_results(output)
         judged = here(question, output=output)
         return local_answer(question, judged), judged
     from kip33.spark.retention import answer_on_spark
 
     spark = open_session(run.engine_options)
     if output:
-        remove_results(output, RESULT_TABLES)
+        remove_results(output)
     has_rows = run.options.output_format != "table" and not emits
     by_spark = answer_on_spark(spark, question, output=output, has_rows=has_rows)
     run.ran_on(engine, by_spark.workers)

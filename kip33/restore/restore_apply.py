@@ -53,6 +53,7 @@ from kip33.restore.restore_plan import (
 from kip33.restore.restore_request import RestoreRequest
 from kip33.restore.restored_before import with_those_there
 from kip33.restore.restored_segment import (
+    STAGED_KINDS,
     RestoredSegment,
     SegmentFacts,
     StagingJob,
@@ -272,11 +273,7 @@ def _write_run(job: StagingJob) -> None:
 def _write_partition(staging: Location, staged: FinishedPartition) -> None:
     """Write the small files of a staged partition; remove a partition with a problem."""
     folder = staging.child(f"{STAGED_PARTITIONS}/{staged.plan.name}")
-    logs = {
-        segment.file_name(kind)
-        for segment in staged.plan.segments
-        for kind in ("log", "index", "timeindex")
-    }
+    logs = {segment.file_name(kind) for segment in staged.plan.segments for kind in STAGED_KINDS}
     linked = {
         segment.file_name("log")
         for segment, facts in zip(staged.plan.segments, staged.facts, strict=True)

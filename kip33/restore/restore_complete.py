@@ -18,20 +18,19 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from kip33.archive.broker_locks import alone_in, locked
-from kip33.archive.log_directory import found_on_start
+from kip33.archive.log_directory import found_on_start, names_text
 from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
 from kip33.errors import PublishError, RestoreError
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
-    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -136,7 +135,7 @@ def complete(log_dir: Location, journal: RestoreJournal) -> _RestoreProgress:
         flush(log_dir.path)
         changed = [one for one in journal.partitions if one not in progress.lost]
         for name in OFFSET_CHECKPOINTS:
-            _update(log_dir.child(name), _changes(name, changed))
+            _update(log_dir.child(name), {one[:2]: _offset_in(name, one) for one in changed})
         if progress.is_staging_there and journal.marks_clean_shutdown:
             _publish(log_dir.child(CLEAN_SHUTDOWN), b"")
         remove_unfinished(log_dir, journal.run)
@@ -150,10 +149,9 @@ def require_all(log_dir: Location, progress: _RestoreProgress) -> None:
     """Raise RestoreError if a partition is lost beside others that are staged."""
     if not progress.may_go_on or not progress.lost:
         return
-    names = ", ".join(one.name for one in progress.lost[:3])
-    more = f" and {len(progress.lost) - 3:,} others" if len(progress.lost) > 3 else ""
+    names = names_text([one.name for one in progress.lost])
     raise RestoreError(
-        f"{log_dir.uri}: {names}{more}: neither staged in {RESTORE_STAGING} nor in its place as "
+        f"{log_dir.uri}: {names}: neither staged in {RESTORE_STAGING} nor in its place as "
         "planned; another program has changed the directory: restore with --abandon, then again"
     )
 
@@ -200,7 +198,7 @@ def abandon(log_dir: Location) -> AbandonedRestore:
 def _undo(log_dir: Location, journal: RestoreJournal, progress: _RestoreProgress) -> None:
     """Take partitions out of their places; offsets first, so it can be done again."""
     if progress.in_place:
-        gone = {(one.topic, one.partition): None for one in journal.partitions}
+        gone = dict.fromkeys(one[:2] for one in journal.partitions)
         for name in OFFSET_CHECKPOINTS:
             _update(log_dir.child(name), gone)
         if journal.marks_clean_shutdown:
@@ -284,33 +282,20 @@ def _update(place: Location, changes: Mapping[PartitionName, int | None]) -> Non
         _publish(place, with_offsets(text, changes).encode())
 
 
-def _changes(
-    name: str, partitions: Iterable[RestoredPartition]
-) -> Mapping[PartitionName, int | None]:
-    """Return the offset of each restored partition in a checkpoint, None: it has none."""
-    changes: dict[PartitionName, int | None] = {}
-    for partition in partitions:
-        offset: int | None = None
-        if name in _AT_END:
-            offset = partition.end_offset
-        elif (
-            name == LOG_START_OFFSET_CHECKPOINT
-            and partition.start_offset > partition.first_base_offset
-        ):
-            offset = partition.start_offset
-        else:
-            assert name in (LOG_START_OFFSET_CHECKPOINT, CLEANER_CHECKPOINT)
-        changes[partition.topic, partition.partition] = offset
-    return changes
+def _offset_in(name: str, partition: RestoredPartition) -> int | None:
+    """Return the offset of a restored partition in a checkpoint, None: it has none."""
+    if name in _AT_END:
+        return partition.end_offset
+    is_start = partition.start_offset > partition.first_base_offset
+    return partition.start_offset if is_start and name == LOG_START_OFFSET_CHECKPOINT else None
 
 
 def has_offsets(log_dir: Location, partition: RestoredPartition) -> bool:
     """Return whether the checkpoints have what a restore writes for a partition, and no more."""
-    key = (partition.topic, partition.partition)
     try:
         return all(
-            parse_offset_checkpoint(checkpoint_text(log_dir.child(name))).get(key)
-            == _changes(name, [partition])[key]
+            parse_offset_checkpoint(checkpoint_text(log_dir.child(name))).get(partition[:2])
+            == _offset_in(name, partition)
             for name in OFFSET_CHECKPOINTS
         )
     except (OSError, ValueError):
@@ -515,7 +500,12 @@ def _notes(
     plan: RestorePlan, rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> Iterator[str]:
     if others and not plan.log_dir.is_cleanly_shut:
-        yield _will_recover(plan, others)
+        more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
+        yield (
+            f"{plan.request.log_dir.uri}: {others[0]}{more} were not shut down cleanly, so a "
+            "broker that starts recovers all partitions of this log directory, the restored ones, "
+            "too"
+        )
     if not plan.log_dir.is_formatted:
         yield Found(Find.NOT_FORMATTED, plan.request.log_dir.uri).line
     replaced = {f"{row['topic']}-{row['partition']}" for row in rows if row["problem"] is None}
@@ -536,11 +526,3 @@ def _new_cluster(plan: RestorePlan, rows: Sequence[Mapping[str, Any]]) -> Iterat
                 "at 0, replicas do not join: restore with --leader-epoch 0"
             )
             return
-
-
-def _will_recover(plan: RestorePlan, others: Sequence[str]) -> str:
-    more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
-    return (
-        f"{plan.request.log_dir.uri}: {others[0]}{more} were not shut down cleanly, so a broker "
-        "that starts recovers all partitions of this log directory, the restored ones, too"
-    )

@@ -12,12 +12,14 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from kip33.archive.listing import topic_id_in
+from kip33.archive.log_directory import names_text
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.archive.log_window import Meter
 from kip33.archive.sources import OF_A_BROKER, RESTORE_JOURNAL, RESTORE_STAGING
@@ -72,7 +74,6 @@ _SMALL_FILES: Final = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA)
 _FACTS: Final = re.compile(r"\.?[0-9]{20}\.json", re.ASCII)
 _RUN: Final = re.compile("[0-9a-f]{16}")
 _PIECE_BYTES: Final = 1 << 20
-_MOST_NAMES: Final = 3  # in a message
 
 
 class _LogDirState(NamedTuple):
@@ -120,9 +121,14 @@ def plan_restore(
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
+    place = request.log_dir
     for source in request.sources:
-        _require_apart(source, request.log_dir)
-    log_dir = read_log_dir(request.log_dir)
+        if source.contains(place) or place.contains(source):
+            raise LocationError(
+                f"{place.uri}: the log directory and SOURCE {source.uri} contain one another; "
+                "give another --to"
+            )
+    log_dir = read_log_dir(place)
     partitions, problems, notes = find_partitions(request, on_progress)
     starts = log_start_offsets(request.source, {one.replica for one in partitions})
 
@@ -136,14 +142,6 @@ def plan_restore(
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems, notes)
-
-
-def _require_apart(source: Location, log_dir: Location) -> None:
-    if source.contains(log_dir) or log_dir.contains(source):
-        raise LocationError(
-            f"{log_dir.uri}: the log directory and SOURCE {source.uri} contain one another; give "
-            "another --to"
-        )
 
 
 def _in_log_dir(
@@ -284,7 +282,7 @@ def require_own_files(log_dir: Location) -> None:
         foreign = sorted(_foreign_in(staging)) or _of_no_run(log_dir)
         if foreign:
             raise RestoreError(
-                f"{staging.uri}: no restore made {_named(foreign)}; move it away and run the "
+                f"{staging.uri}: no restore made {names_text(foreign)}; move it away and run the "
                 "command again"
             )
 
@@ -366,13 +364,7 @@ def obstacle_at(place: Location) -> str | None:
         return None
     has_data = any(parsed and parsed.kind == "log" for parsed in map(parse_segment_file, others))
     what = HAS_DATA if has_data else "the partition has files that no broker makes for a new topic"
-    return f"{what}, which a restore does not replace: {_named(others)}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} and {more:,} others" if more > 0 else shown
+    return f"{what}, which a restore does not replace: {names_text(others)}"
 
 
 def _is_of_a_new_topic(place: Location) -> bool:
@@ -410,10 +402,8 @@ def _topic_id_in(directory: Location) -> str | None:
 
     Raises OSError if the file cannot be read.
     """
-    place = directory.child(PARTITION_METADATA)
     try:
-        data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
-        return PartitionMetadata.from_bytes(data).topic_id
+        return topic_id_in(directory)
     except (FileNotFoundError, ValueError):
         return None
 

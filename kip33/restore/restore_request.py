@@ -336,6 +336,11 @@ class SourceSegment(NamedTuple):
         return self.error if self.status == SegmentStatus.UNVERIFIED else None
 
     @property
+    def log_bytes(self) -> int:
+        """Return the size of the whole log."""
+        return self.part.log_bytes if self.part else self.size_bytes
+
+    @property
     def cut_from(self) -> int:
         """Return the offset from which on it is cut off; MAX_INT64 if it is not."""
         cuts = (self.cut_offset, self.until_offset, MAX_INT64)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Final, NamedTuple, Self
 
 from kip33.archive.layouts import KAFKA, layout_of
@@ -212,17 +213,14 @@ def _chosen(
     by_replica = {}
     for replica, segments in replicas.items():
         if request.replica in (None, replica):
-            segments = sorted(_without_second_uploads(request, segments), key=_in_order)
+            in_order = attrgetter("base_offset", "log.uri")
+            segments = sorted(_without_second_uploads(request, segments), key=in_order)
             one = PartitionPlan(topic, partition, replica, len(replicas))
             by_replica[replica] = _with_segments(request, one, segments)
     good = [replica for replica, one in by_replica.items() if one.problem is None]
     extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
     chosen = most_complete_of(extents)
     return None if chosen is None else by_replica[chosen]
-
-
-def _in_order(segment: SourceSegment) -> tuple[int, str]:
-    return segment.base_offset, segment.log.uri
 
 
 def _without_second_uploads(

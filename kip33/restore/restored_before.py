@@ -21,7 +21,7 @@ from kip33.restore.restore_complete import RestoredPartition, has_offsets
 from kip33.restore.restore_plan import RestorePlan
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, RestoredBefore
-from kip33.restore.restored_segment import RestoredSegment, SegmentFacts, StagingJob
+from kip33.restore.restored_segment import STAGED_KINDS, RestoredSegment, SegmentFacts, StagingJob
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened, read_whole, scanned
 from kip33.stores.locations import Location
@@ -48,16 +48,15 @@ class _DiffersError(Exception):
 
 
 class _ComparedSegment(RestoredSegment):
-    """A segment whose files are there: they are compared with those that it would write."""
+    """A segment whose files are there: its `facts` compare them with those that it would write.
+
+    They raise _DiffersError if one is another.
+    """
 
     def __init__(self, job: StagingJob, segment: SourceSegment, directory: Location) -> None:
         super().__init__(job._replace(is_linked=False), segment)
         self._places = {kind: directory.child(segment.file_name(kind)) for kind in self._places}
         self._log = self._places["log"]
-
-    def facts(self) -> SegmentFacts:
-        """Return the facts of the segment; _DiffersError if a file is another."""
-        return self._restored()
 
     def _remove_files(self) -> None:
         pass
@@ -142,8 +141,7 @@ def _compared(
 
     facts = [*map_in_order(request.slowest, one.segments, facts_of)]
     finished = finish_partition(one, facts, request)
-    kinds = ("log", "index", "timeindex")
-    expected = {segment.file_name(kind) for segment in one.segments for kind in kinds}
+    expected = {segment.file_name(kind) for segment in one.segments for kind in STAGED_KINDS}
     if finished.problem is not None or names != expected | finished.files.keys():
         raise _DiffersError
     for name, content in finished.files.items():

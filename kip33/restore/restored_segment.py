@@ -57,13 +57,15 @@ from kip33.stores.files import (
     opened,
     read_whole,
     scanned,
-    status_of,
+    size_of,
     write_new,
 )
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush_filesystems, remove, set_flushing
 
-_KINDS: Final = ("log", "index", "timeindex")
+STAGED_KINDS: Final = ("log", "index", "timeindex")
+"""The files of a segment that are staged."""
+
 _LEADER_EPOCH_POSITION: Final = 12  # in a batch
 _KERNEL_BYTES: Final = 8 << 20  # copied ahead of the scan
 _FACTS_FORMAT: Final = 2
@@ -228,7 +230,7 @@ class RestoredSegment:
         self._may_be_linked = job.is_linked and is_whole and is_file
         self._settings = job.settings.of(segment.topic)
         partition = job.staging.child(f"{STAGED_PARTITIONS}/{segment.directory_name}")
-        self._places = {kind: partition.child(segment.file_name(kind)) for kind in _KINDS}
+        self._places = {kind: partition.child(segment.file_name(kind)) for kind in STAGED_KINDS}
         self._log = self._places["log"]
         facts = job.staging.child(f"{STAGED_FACTS}/{segment.directory_name}")
         self._facts_place = facts.child(f"{self._log.name.removesuffix('.log')}.json")
@@ -238,11 +240,8 @@ class RestoredSegment:
     def needed_bytes(self) -> int:
         """Return about how much space it needs in the log directory; 0 if its log is there."""
         size_bytes = self._segment.size_bytes
-        try:
-            if os.stat(self._log.path).st_size == size_bytes:  # noqa: PTH116
-                return 0
-        except FileNotFoundError:
-            pass
+        if size_of(self._log) == size_bytes:
+            return 0
         others = _OTHER_BYTES_OF_A_SEGMENT + size_bytes // _INDEX_SHARE
         return others if self._may_be_linked else others + size_bytes
 
@@ -255,7 +254,7 @@ class RestoredSegment:
         facts = self._earlier_facts()
         if facts is None:
             remove(self._facts_place)
-            facts = self._restored()
+            facts = self.facts()
         return facts
 
     def write_facts(self, facts: SegmentFacts) -> None:
@@ -283,14 +282,11 @@ class RestoredSegment:
             facts = SegmentFacts.of_record(record)
         except (FileReadError, ValueError, KeyError, TypeError, Kip33Error):
             return None
-        sizes = (facts.kept_bytes, *facts.index_bytes)
-        for place, size_bytes in zip(self._places.values(), sizes, strict=True):
-            status = status_of(place)
-            if status is None or status.size_bytes != size_bytes:
-                return None
-        return facts
+        there = [size_of(place) for place in self._places.values()]
+        return facts if there == [facts.kept_bytes, *facts.index_bytes] else None
 
-    def _restored(self) -> SegmentFacts:
+    def facts(self) -> SegmentFacts:
+        """Make the files; return the facts."""
         self._remove_files()
         is_linked = False
         producers: tuple[ProducerChange, ...] = ()
@@ -372,16 +368,18 @@ class RestoredSegment:
 
     def _part_of(self, of_log: ReadInto, log_bytes: int) -> ReadInto:
         """Return what reads the segment's bytes; CorruptSegmentError if the log's size changed."""
-        segment = self._segment
-        if log_bytes != (segment.part.log_bytes if segment.part else segment.size_bytes):
+        size_bytes, part = self._segment.size_bytes, self._segment.part
+        if log_bytes != self._segment.log_bytes:
             raise CorruptSegmentError(_CHANGED)
-        return _part(of_log, segment)
+        if part is None:
+            return of_log
+        start = part.start
+        return lambda position, view: of_log(start + position, view[: size_bytes - position])
 
     def _require_unchanged(self) -> None:
         """Raise CorruptSegmentError if the log has another size or time than when it was listed."""
         segment = self._segment
-        log_bytes = segment.part.log_bytes if segment.part else segment.size_bytes
-        if not is_as_listed(segment.log, log_bytes, segment.last_modified_ms):
+        if not is_as_listed(segment.log, segment.log_bytes, segment.last_modified_ms):
             raise CorruptSegmentError(_CHANGED)
 
     def _scan(self, read_into: ReadInto, size_bytes: int) -> BuiltIndexes:
@@ -542,15 +540,6 @@ class CopyingReader:
                 count = os.pwrite(self._descriptor, data, self.written)
                 self.written += count
                 data = data[count:]
-
-
-def _part(read_into: ReadInto, segment: SourceSegment) -> ReadInto:
-    """Return what reads the bytes of a log that are this segment."""
-    part = segment.part
-    if part is None:
-        return read_into
-    start, size_bytes = part.start, segment.size_bytes
-    return lambda position, view: read_into(start + position, view[: size_bytes - position])
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def planned_or_begun(directory: Location, offset: int) -> tuple[TruncationPlan, 
         return plan_truncation(directory, offset), False
     if begun.to != offset:
         raise TruncationError(
-            f"{_journal_of(directory).uri}: a truncation to {begun.to} was begun and not "
+            f"{directory.child(JOURNAL).uri}: a truncation to {begun.to} was begun and not "
             f"ended; end it with --to {begun.to} --apply before another one"
         )
     require_as_planned(begun, is_begun=True)
@@ -146,10 +146,9 @@ def _require(plan: TruncationPlan, change: FileChange, *, is_begun: bool) -> Non
 
 
 def _changed(plan: TruncationPlan, name: str, what: str) -> TruncationError:
-    journal = _journal_of(plan.directory)
     return TruncationError(
         f"{plan.directory.child(name).uri}: {what}; another program has changed the directory: "
-        f"copy the partition again, or remove {journal.name} if it is there and plan anew"
+        f"copy the partition again, or remove {JOURNAL} if it is there and plan anew"
     )
 
 
@@ -199,7 +198,7 @@ def _lower(plan: TruncationPlan, change: FileChange) -> None:
 def _remove_unfinished(plan: TruncationPlan) -> None:
     """Remove temporary files of runs that were killed in this plan."""
     places = [change.place(plan.directory) for change in plan.changes]
-    own = _journal_of(plan.directory), journal_id_of(plan.directory)
+    own = plan.directory.child(JOURNAL), journal_id_of(plan.directory)
     names = [place.name for place in (*places, *own)]
     for folder in (plan.directory, plan.directory.parent):
         remove_temporary(folder, names, plan.plan_id)
@@ -233,11 +232,6 @@ def _any_log(plan: TruncationPlan) -> Location:
     return plan.directory.child(names[0]) if names else plan.directory
 
 
-def _journal_of(directory: Location) -> Location:
-    """Return the place of a partition's journal."""
-    return directory.child(JOURNAL)
-
-
 def journal_id_of(directory: Location) -> Location:
     """Return the place in the log directory that repeats the id of a partition's journal.
 
@@ -261,7 +255,7 @@ def read_journal(directory: Location) -> TruncationPlan | None:
             _require_own(change)
         return plan
 
-    return _JOURNAL_FORM.read(_journal_of(directory), plan_of)
+    return _JOURNAL_FORM.read(directory.child(JOURNAL), plan_of)
 
 
 def _require_here(directory: Location, record: dict[str, Any]) -> None:
@@ -307,12 +301,12 @@ def _begin_journal(plan: TruncationPlan) -> None:
     journal_id = _JOURNAL_FORM.record_of(plan.directory, content)[CONTENT_ID]
     unchanged = "nothing was changed"
     _ID_FORM.publish(journal_id_of(plan.directory), {_ID: journal_id}, unchanged)
-    _JOURNAL_FORM.publish(_journal_of(plan.directory), content, unchanged)
+    _JOURNAL_FORM.publish(plan.directory.child(JOURNAL), content, unchanged)
 
 
 def _end_journal(directory: Location) -> None:
     """Remove the journal: the truncation is done and on the disk."""
     flush(directory.path)
-    remove(_journal_of(directory))
+    remove(directory.child(JOURNAL))
     flush(directory.path)
     remove(journal_id_of(directory))

@@ -25,7 +25,8 @@ from kip33.archive.output_files import (
     require_replaceable,
 )
 from kip33.archive.sources import require_outside_brokers
-from kip33.catalog.catalog_columns import columns_of, int64_column_of
+from kip33.catalog.catalog_columns import columns_of, int64_array, int64_column_of, texts_at
+from kip33.catalog.schema import with_column
 from kip33.catalog.segment_order import order_of
 from kip33.errors import LocationError, PublishError
 from kip33.formats.kafka_configs import delete_records_object
@@ -92,7 +93,7 @@ def partitions_table(judged: JudgedRows) -> pa.Table:
     starts = judged.limits_of_rows.log_start_offset.take(columns.starts)
     for name, column in sums.columns.items():
         if name == "first_base_offset":
-            table[_START] = _int64s(starts)
+            table[_START] = int64_array(starts)
         table[name] = _column(column)
         if name == "blocking_base_offset":
             table["blocking_reason"] = _blocking_reasons(judged)
@@ -134,8 +135,7 @@ def sum_answers(rows: pa.Table, answers: pa.Table, *, now_ms: int) -> pa.Table:
     )
     table, firsts = partitions_table(judged), answers.take(pa.array(columns.starts))
     for name in _POLICY:
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, firsts[name].cast(table[name].type))
+        table = with_column(table, name, firsts[name].cast(table[name].type))
     return table
 
 
@@ -158,7 +158,7 @@ def _flags(rows: pa.Table, name: str) -> Bools:
 
 
 def _codes_of(texts: Any, of: Sequence[str]) -> Codes:
-    """Return each text's index, -1 for null: the reverse of `_texts`."""
+    """Return each text's index, -1 for null: the reverse of `texts_at`."""
     codes = pc.index_in(texts, value_set=pa.array(of, pa.string()))
     return np.asarray(pc.fill_null(codes, -1).to_numpy(), np.int8)
 
@@ -202,17 +202,17 @@ def segment_rows(judged: JudgedRows) -> Iterator[pa.Table]:
 def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
     """Return the columns that are added to some rows of the catalog, by name."""
     part, columns = slice(first, end), judged.columns
-    partition = np.searchsorted(columns.starts, np.arange(first, end), side="right") - 1
+    partition = columns.partition_numbers[part]
     least, most = (int(partition[0]), int(partition[-1])) if partition.size else (0, -1)
     of_these, numbers = judged.policies[least : most + 1], pa.array(partition - least)
     policies = {name: one.take(numbers) for name, one in _policy_columns(of_these).items()}
     start = judged.limits_of_rows.log_start_offset.take(part)
     added = {
         **policies,
-        _START: _int64s(start),
+        _START: int64_array(start),
         **_decision_columns(judged.decisions.part(part)),
         "kept_only_by_blocker": pa.array(judged.decisions.kept_only_by_blocker[part]),
-        "suspicion": _texts(_SUSPICIONS, judged.suspicions[part]),
+        "suspicion": texts_at(judged.suspicions[part], _SUSPICIONS),
     }
     if judged.what_if:
         what_if = _decision_columns(judged.what_if.part(part))
@@ -228,7 +228,7 @@ def answer_columns(judged: JudgedRows, first: int, end: int) -> dict[str, Any]:
 def _decision_columns(decisions: Decisions) -> dict[str, Any]:
     """Return the fields of `retention_rows.Decision` as Arrow columns."""
     return {
-        name: _texts(_REASONS, decisions.reason)
+        name: texts_at(decisions.reason, _REASONS)
         if name == "reason"
         else _column(getattr(decisions, name))
         for name in Decision._fields
@@ -248,7 +248,7 @@ def _policy_columns(policies: Sequence[Policy | None]) -> dict[str, Any]:
 def _blocking_reasons(judged: JudgedRows) -> Any:
     rows = judged.sums.blocking_rows
     codes = judged.decisions.reason[rows.values]
-    return _texts(_REASONS, np.where(rows.known, codes, np.int8(-1)))
+    return texts_at(np.where(rows.known, codes, np.int8(-1)), _REASONS)
 
 
 def _blocking_uris(judged: JudgedRows) -> Any:
@@ -271,23 +271,12 @@ def _suspicion_maps(counts: Sequence[Int64s]) -> Any:
 
 def _column(column: Int64s | Int64Column | NamedOffsets) -> Any:
     if isinstance(column, Int64Column):
-        return _int64s(column)
+        return int64_array(column)
     if isinstance(column, NamedOffsets):
         return pa.ListArray.from_arrays(
             pa.array(column.starts, pa.int32()), pa.array(column.base_offsets), type=_INT64S
         )
     return pa.array(column)
-
-
-def _int64s(column: Int64Column) -> Any:
-    return pa.array(column.values, pa.int64(), mask=~column.known)
-
-
-def _texts(texts: Sequence[str], codes: Codes) -> Any:
-    """Return the text at each index in `texts`, null for -1."""
-    return pa.array([*texts, None], pa.string()).take(
-        pa.array(codes.astype(np.int64) % (len(texts) + 1))
-    )
 
 
 def delete_records_of(
@@ -331,7 +320,7 @@ def _first_kept(row: Mapping[str, Any], *, trust_last_modified: bool) -> int | N
     return row["log_end_offset"] if kept is None else kept
 
 
-def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
+def require_results_place(folder: Location) -> None:
     """Raise LocationError unless `folder` is empty, new, or has results of an earlier run.
 
     The summary of `kip33 retention`, or the mark of an interrupted run, shows whose results they
@@ -342,20 +331,20 @@ def require_results_place(folder: Location, names: tuple[str, ...]) -> None:
     try:
         entries = {info.base_name: info.type for info in entries_of(folder)}
         if not entries.keys() <= {UNFINISHED}:
-            _require_ours(folder, entries, names)
+            _require_ours(folder, entries)
         publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
     except OSError as error:
         raise _unwritable(folder, error) from error
 
 
-def remove_results(folder: Location, names: tuple[str, ...]) -> None:
+def remove_results(folder: Location) -> None:
     """Remove earlier results, the summary first: only a folder with a summary is complete.
 
     Call `require_results_place` before. Raises LocationError if a file cannot be removed.
     """
     try:
         remove(folder.child(SUMMARY_FILE))
-        for name in sorted({info.base_name for info in entries_of(folder)} & set(names)):
+        for name in sorted({info.base_name for info in entries_of(folder)} & set(RESULT_TABLES)):
             folder.filesystem().delete_dir(folder.child(name).path)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -366,12 +355,10 @@ def _unwritable(folder: Location, error: OSError) -> LocationError | PublishErro
     return kind(f"{folder.uri}: cannot be written: {one_line(error)}; fix it or choose another")
 
 
-def _require_ours(
-    folder: Location, entries: Mapping[str, fs.FileType], names: tuple[str, ...]
-) -> None:
+def _require_ours(folder: Location, entries: Mapping[str, fs.FileType]) -> None:
     """Raise LocationError for a folder with anything that this command did not write."""
-    others = sorted(entries.keys() - {SUMMARY_FILE, UNFINISHED, *names})
-    for name in sorted(entries.keys() & set(names)):
+    others = sorted(entries.keys() - {SUMMARY_FILE, UNFINISHED, *RESULT_TABLES})
+    for name in sorted(entries.keys() & set(RESULT_TABLES)):
         others += [f"{name}/{one}" for one in _foreign(folder.child(name))]
     if others:
         raise LocationError(

@@ -357,8 +357,7 @@ def judge_rows(
     each = zip(columns.keys, policies, strict=True)
     limits = [request.limits_of(key, policy or _UNKNOWN_TOPIC) for key, policy in each]
     segments = segments_of(columns, request.other_tier)
-    of_rows = np.repeat(np.arange(columns.starts.size), columns.lengths)
-    limits_of_rows, now_ms = limit_columns(limits, of_rows), request.now_ms
+    limits_of_rows, now_ms = limit_columns(limits, columns.partition_numbers), request.now_ms
     judged = JudgedRows(
         *(rows, columns, now_ms, policies, limits, segments, limits_of_rows),
         judge_columns(segments, limits_of_rows, now_ms=now_ms),

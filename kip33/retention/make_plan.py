@@ -97,7 +97,8 @@ class PlanInProgress:
         """Write the partitions that lose segments, in order."""
         for partition in _planned_of(self._basis, judged, self._unlistable):
             self.totals.add(partition)
-            self._lines.add_all(records_of(partition))
+            for record in records_of(partition):
+                self._lines.add(record)
             self._topics.add(partition.topic)
             if partition.left_out and len(self.left_out) < MOST_NAMED:
                 self.left_out.append(partition._replace(segments=()))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
+from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog_columns import CatalogColumns
 from kip33.catalog.tiers import (
     IS_REMOTE,
@@ -87,7 +87,8 @@ def only_local(
     there, warnings = same_topics(tiers, here, every)
     rows = united(here, there)
     leaders = _leaders(rows, counts_last=kafka_version < _COUNTS_ONCE)
-    starts = _log_starts(local, here, log_starts_file)
+    log_dirs: set[Any] = {*here["log_dir"].unique().to_pylist()} - {None}
+    starts = log_start_offsets(Location.of(local.snapshot.source), log_dirs, log_starts_file)
     logs = {
         (row["topic"], row["partition"]): LocalLog(
             row["beyond_sum"], starts.get((row["log_dir"], row["topic"], row["partition"]))
@@ -167,11 +168,6 @@ def _leaders(rows: pa.Table, *, counts_last: bool) -> pa.Table:
     keys = list(zip(*(replicas[name].to_pylist() for name in _LOG[:2]), strict=True))
     first = [at for at, key in enumerate(keys) if at == 0 or key != keys[at - 1]]
     return replicas.take(pa.array(first, pa.int64()))
-
-
-def _log_starts(local: CatalogSnapshot, rows: pa.Table, file: str | None) -> LogStartOffsets:
-    log_dirs: set[Any] = {*rows["log_dir"].unique().to_pylist()}
-    return log_start_offsets(Location.of(local.snapshot.source), log_dirs - {None}, file)
 
 
 def _alone(rows: pa.Table, local: CatalogSnapshot) -> str:

@@ -12,6 +12,7 @@ segments.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kip33.archive.layouts import layout_of
@@ -244,8 +245,8 @@ def write_plan(plan: RetentionPlan, place: Location) -> None:
 
 def _add_all(plan: RetentionPlan, lines: PlanLines) -> str:
     """Write all lines but the first; return the plan's id."""
-    for partition in plan.partitions:
-        lines.add_all(records_of(partition))
+    for record in chain.from_iterable(map(records_of, plan.partitions)):
+        lines.add(record)
     return lines.end(plan.totals.record())
 
 

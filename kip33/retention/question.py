@@ -68,9 +68,11 @@ class RetentionQuestion(NamedTuple):
         file, given_version = asked["log_start_offsets"], asked["broker_version"]
         starts_file = None if file is None else str(file)
         version: Any = given_version or NEWEST_KAFKA
-        tier = None
-        if other is not None:
-            tier = other_tier_of(judged, other, policies, starts_file, version)
+        tier: OtherTier | None = None
+        if other and judged.snapshot.layout == LOG_DIRECTORIES:
+            tier = uploaded_segments(judged, other, policies)
+        elif other:
+            tier = only_local(judged, other, starts_file, version)
         topics = set(filter(TopicGlobs.of(asked["topics"]).matches, texts["topic"]))
         warnings = tier_warnings(judged.snapshot, policies, topics, tier)
         if of_tools and (line := unlisted_warning(policies, topics)):
@@ -114,22 +116,6 @@ class RetentionQuestion(NamedTuple):
                 "--emit prints what the policy deletes now: remove --ignore-future, and a "
                 "--retention-ms beside a policy"
             )
-
-
-def other_tier_of(
-    judged: CatalogSnapshot,
-    other: CatalogSnapshot,
-    policies: Policies,
-    log_starts_file: str | None = None,
-    version: tuple[int, int] = NEWEST_KAFKA,
-) -> OtherTier:
-    """Return what the other tier tells of the segments in `judged`, whose layout says its tier.
-
-    CatalogError if both are of one tier.
-    """
-    if judged.snapshot.layout == LOG_DIRECTORIES:
-        return uploaded_segments(judged, other, policies)
-    return only_local(judged, other, log_starts_file, version)
 
 
 def what_if_of(retention_ms: int | str | None, ignore_future: int | str | None) -> WhatIf | None:

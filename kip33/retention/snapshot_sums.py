@@ -51,12 +51,9 @@ def sums_of_all(
     every = freed.group_by(["at_ms", "topic"]).aggregate(sizes)
     every = every.select(["at_ms", "topic", "segments_sum", "bytes_sum"])
     every = every.rename_columns(freed.column_names)
+    by_time: Any = [("at_ms", "ascending"), ("known", "ascending"), ("topic", "ascending")]
+    every = every.append_column("known", pc.is_valid(every["topic"]))  # null is first
+    every = every.sort_by(by_time).drop("known")
     policies, reborn = request.policies_of_holes, request.reborn
     holes = with_other_replicas(catalog, snapshot, holes, policies, reborn=reborn)
-    return SnapshotSums(partitions, _by_time(every), holes)
-
-
-def _by_time(freed: pa.Table) -> pa.Table:
-    """Return rows in order of time and topic, null first."""
-    keys: Any = [("at_ms", "ascending"), ("known", "ascending"), ("topic", "ascending")]
-    return freed.append_column("known", pc.is_valid(freed["topic"])).sort_by(keys).drop("known")
+    return SnapshotSums(partitions, every, holes)

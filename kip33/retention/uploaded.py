@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
-from kip33.catalog.schema import lacks_epochs
+from kip33.catalog.partitions import topics_with_several_ids
+from kip33.catalog.schema import lacks_epochs, with_column
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,
@@ -130,20 +131,17 @@ def uploaded_segments(
     tiered = [name for name in names if policies.of(name).is_tiered]
     there, warnings = same_topics(tiers, here, tiers.remote.rows(_READ, tiered))
     there = there.filter(pc.equal(there["status"], SegmentStatus.OK))
-    known = (topic_ids_of(here), topic_ids_of(there))
-    several = {name for ids in known for name, each in ids.items() if len(each) > 1}
+    several = topics_with_several_ids(here) | topics_with_several_ids(there)
     sure = pc.invert(pc.is_in(there["topic"], pa.array(sorted(several), pa.string())))
     whole = pc.and_(sure, pc.is_valid(there["last_offset"]))
     of_tiered = pc.is_in(here["topic"], pa.array(tiered, pa.string()))
     here, there = here.filter(of_tiered), there.filter(whole)
     rows = united(here, there)
-    differ = rows.filter(rows[IS_DIFFERENT])
     copies = _with_local_bounds(rows, IS_COPY)
     is_proof = pc.and_not(_has_id_of(there, topic_ids_of(here)), _lacks_epochs(there, here))
-    is_proof = pc.or_(is_proof, pc.is_in(there["log_uri"], _values(copies["log_uri"])))
-    is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(differ["log_uri"])))
-    lost = rows.filter(pc.is_valid(rows[OUTSIDE_FROM]))
-    is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], _values(lost["log_uri"])))
+    is_proof = pc.or_(is_proof, pc.is_in(there["log_uri"], value_set=copies["log_uri"]))
+    others = rows.filter(pc.or_(rows[IS_DIFFERENT], pc.is_valid(rows[OUTSIDE_FROM])))
+    is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], value_set=others["log_uri"]))
     there = there.filter(is_proof)
     if planned:
         there = _still_there(there, planned)
@@ -178,12 +176,7 @@ def _with_local_bounds(rows: pa.Table, flag: str) -> pa.Table:
 
 def with_log_dirs(rows: pa.Table) -> pa.Table:
     """Return rows with "" for the log directory of an archive that is one itself."""
-    at = rows.column_names.index("log_dir")
-    return rows.set_column(at, "log_dir", pc.fill_null(rows["log_dir"], ""))
-
-
-def _values(column: Any) -> Any:
-    return column.combine_chunks()
+    return with_column(rows, "log_dir", pc.fill_null(rows["log_dir"], ""))
 
 
 def _has_id_of(rows: pa.Table, ids: Mapping[str, set[str]]) -> Any:

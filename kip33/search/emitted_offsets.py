@@ -15,7 +15,7 @@ from kip33.options import Option
 from kip33.rules.policies import human_bytes
 from kip33.rules.search import EARLIEST, MAX_TIMESTAMP, Exactness, SearchResult
 from kip33.search.answers import Answer, joined_notes
-from kip33.search.range_size import newer_records
+from kip33.search.range_size import NewerRecords, newer_records
 from kip33.search.replica_search import ReplicaKey
 from kip33.search.time_search import AnswerRow, TimeSearch, replica_key
 
@@ -143,8 +143,7 @@ class _NewerRecordCount:
     ) -> None:
         """Take the catalog's rows of each replica."""
         self._rows, self._max_batch_bytes = rows, max_batch_bytes
-        self.partitions = self._records = self._bytes_read = 0  # counted so far
-        self._is_exact = True
+        self.partitions, self._total = 0, NewerRecords()  # counted so far
 
     def __call__(self, answer: AnswerRow, offset: int) -> str | None:
         """Return how many records of one partition are lost and why, None without any.
@@ -159,9 +158,7 @@ class _NewerRecordCount:
         rows = self._rows.get(replica_key(answer), ())
         found = newer_records(rows, offset, target_ms, max_batch_bytes=self._max_batch_bytes)
         self.partitions += 1
-        self._records += found.records
-        self._bytes_read += found.bytes_read
-        self._is_exact &= found.is_exact
+        self._total = self._total.plus(found._replace(note=None))
         if not found.records:
             return None
         bound = "" if found.is_exact else "at most "
@@ -174,11 +171,11 @@ class _NewerRecordCount:
 
     def summary(self) -> str:
         """Return the sum of all partitions as one line."""
-        bound = "" if self._is_exact else "at most "
+        bound = "" if self._total.is_exact else "at most "
         where = counted(self.partitions, "partition")
         return (
-            f"Newer records before the offsets: {bound}{self._records:,}, in "
-            f"{where}; {human_bytes(self._bytes_read)} read to count them"
+            f"Newer records before the offsets: {bound}{self._total.records:,}, in "
+            f"{where}; {human_bytes(self._total.bytes_read)} read to count them"
         )
 
 

@@ -13,6 +13,7 @@ dialect is known. `drafts.lookup` reads the files of designs that Kafka lacks.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from kip33.archive.log_window import Meter, entries_around, entry_at
@@ -258,10 +259,6 @@ class _SegmentIndexFiles:
         self.dialect: str | None = None  # of the time index; None: missing, unknown or not opened
         self._segment, self._files, self._meter = segment, files, meter
         self._log = Location.of(segment.log_uri)
-        self._time: _Opened | None = None
-        self._offset: _Opened | None = None
-        self._draft: _OpenedDraft | None = None
-        self._is_time_open = self._is_offset_open = self._is_draft_open = False
         self.is_distrusted = False
 
     def distrust(self, why: str) -> None:
@@ -270,65 +267,65 @@ class _SegmentIndexFiles:
 
     def draft(self) -> _OpenedDraft | None:
         """Return the draft's file of the row, None if it has none or the file must not be used."""
-        if self.is_distrusted:
-            return None
-        draft = None if self._is_draft_open else draft_of(self._segment.index_uri or "")
-        self._is_draft_open = True
+        return None if self.is_distrusted else self._draft
+
+    @cached_property
+    def _draft(self) -> _OpenedDraft | None:
+        segment, draft = self._segment, draft_of(self._segment.index_uri or "")
         if draft is None:
-            return self._draft
-        why = why_not_used(draft, self._segment.out_of_order_batches)
-        if why:
+            return None
+        if why := why_not_used(draft, segment.out_of_order_batches):
             self.notes.append(why)
             return None
-        segment, place = self._segment, Location.of(self._segment.index_uri or "")
+        place = Location.of(segment.index_uri or "")
         file = self._open({place: None}, widths_of(draft))
         size = segment.time_index_bytes, segment.time_index_modified_ms
         if file and segment.time_index_matches and _is_of_row(file, *size):
-            index = DraftIndex(draft, file.pages, segment.base_offset)
-            self._draft = _OpenedDraft(place, index)
-        elif file:
+            return _OpenedDraft(place, DraftIndex(draft, file.pages, segment.base_offset))
+        if file:
             self.notes.append(f"{place.uri}: not used: it has changed since the build")
-        return self._draft
+        return None
 
     def times(self) -> IndexPages | None:
         """Return the time index, None if it is missing or must not be used."""
-        if self.is_distrusted:
+        return None if self.is_distrusted or self._time is None else self._time.pages
+
+    @cached_property
+    def _time(self) -> _Opened | None:
+        segment, beside_log = self._segment, beside(self._log, "timeindex")
+        uri = None if draft_of(segment.index_uri or "") else segment.index_uri
+        named = Location.of(uri) if uri else beside_log
+        file = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
+        size = segment.time_index_bytes, segment.time_index_modified_ms
+        is_of_row = file and uri and file.place == named and segment.time_index_matches
+        if not (file and is_of_row and _is_of_row(file, *size)):
+            return file
+        self.dialect = segment.dialect
+        if segment.has_file_time:
+            self.distrust("its entry has the log file's time, not a record's")
             return None
-        if not self._is_time_open:
-            self._is_time_open = True
-            segment, beside_log = self._segment, beside(self._log, "timeindex")
-            uri = None if draft_of(segment.index_uri or "") else segment.index_uri
-            named = Location.of(uri) if uri else beside_log
-            self._time = self._open(dict.fromkeys((named, beside_log)), TIME_WIDTHS)
-            if self._time and uri and self._time.place == named:
-                size = segment.time_index_bytes, segment.time_index_modified_ms
-                if segment.time_index_matches and _is_of_row(self._time, *size):
-                    self._time = self._time._replace(matches=True)
-                    self.dialect = segment.dialect
-                if self._time.matches and segment.has_file_time:
-                    self.distrust("its entry has the log file's time, not a record's")
-                    return None
-        return self._time.pages if self._time else None
+        return file._replace(matches=True)
 
     def offsets(self) -> IndexPages | None:
         """Return the offset index that belongs to the time index, None if it is missing."""
-        times = self._draft or self._time
-        if not self._is_offset_open and times:
-            self._is_offset_open = True
-            segment = self._segment
-            places = (beside(times.place, "index"), beside(self._log, "index"))
-            self._offset = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
-            if self._offset and self._offset.place == places[0]:
-                size = segment.offset_index_bytes, segment.offset_index_modified_ms
-                matches = segment.offset_index_matches and _is_of_row(self._offset, *size)
-                self._offset = self._offset._replace(matches=bool(matches))
         return self._offset.pages if self._offset else None
+
+    @cached_property
+    def _offset(self) -> _Opened | None:
+        segment, times = self._segment, self._draft or self._time
+        if times is None:
+            return None
+        places = (beside(times.place, "index"), beside(self._log, "index"))
+        file = self._open(dict.fromkeys(places), OFFSET_WIDTHS)
+        if file is None or file.place != places[0] or not segment.offset_index_matches:
+            return file
+        size = segment.offset_index_bytes, segment.offset_index_modified_ms
+        return file._replace(matches=_is_of_row(file, *size))
 
     def are_of_one_pass(self) -> bool:
         """Return whether both files have the bytes that one scan gives."""
-        if self.offsets() is None or not self._time or not self._offset:
-            return False
-        return self._time.matches and self._offset.matches
+        files = (self._time, self._offset)
+        return all(file is not None and file.matches for file in files)
 
     def _open(self, places: dict[Location, None], widths: tuple[int, int]) -> _Opened | None:
         for place in places:

@@ -126,12 +126,11 @@ def _first_offsets(batches: BatchColumns, next_offset: int) -> "np.ndarray[Any, 
 
 def _sum(total: RangeSize, part: RangeSize) -> RangeSize:
     known = total.records is not None and part.records is not None
-    notes = [note for note in (total.note, part.note) if note]
     return RangeSize(
         total.records + part.records if known else None,  # type: ignore[operator]
         total.size_bytes + part.size_bytes,
         total.bytes_read + part.bytes_read,
-        "; ".join(notes) or None,
+        joined_notes(total.note, part.note),
     )
 
 

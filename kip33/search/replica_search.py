@@ -86,7 +86,7 @@ def answers_of(
         for (number, _), answer in zip(targets, answers, strict=True):
             noted = _with_notes(answer, twice, note)
             if older and log_dir in newest:
-                noted = noted._replace(note="; ".join(filter(None, (noted.note, older))))
+                noted = noted._replace(note=joined_notes(noted.note, older))
                 if is_apart or is_unsure:
                     noted = noted._replace(exactness=Exactness.UNSURE, passed_over=True)
             yield ReplicaAnswer(number, log_dir, noted)
@@ -100,8 +100,8 @@ def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | No
     about_offset = None if answer.offset is None else overlap_note(answer.offset, twice)
     if note is None and about_offset is None:
         return answer
-    joined = "; ".join(filter(None, (answer.note, about_offset, note)))
-    return answer._replace(note=joined, exactness=Exactness.UNSURE)
+    note = joined_notes(answer.note, about_offset, note)
+    return answer._replace(note=note, exactness=Exactness.UNSURE)
 
 
 def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:

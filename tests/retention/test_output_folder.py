@@ -22,8 +22,6 @@ from kip33.retention.evaluated_tables import (
 from kip33.stores.locations import Location
 from tests.cases import each_case
 
-TABLES = ("segments", "partitions")
-
 
 def put(folder: Path, *names: str) -> None:
     """Make files; what ends in a slash is a folder."""
@@ -66,14 +64,14 @@ def test_a_folder_for_results(tmp_path: Path, subtests: pytest.Subtests) -> None
 
             before = all_in(folder)
 
-            require_results_place(Location.of(folder), TABLES)
+            require_results_place(Location.of(folder))
 
             marked = all_in(folder)
             assert UNFINISHED in marked
             assert before.items() - {(UNFINISHED, f"this is {UNFINISHED}")} <= marked.items(), (
                 "all stays"
             )
-            remove_results(Location.of(folder), TABLES)
+            remove_results(Location.of(folder))
             assert [path.name for path in folder.iterdir()] == [UNFINISHED], "results of before go"
 
 
@@ -81,7 +79,7 @@ def test_results_that_nothing_marks_as_ours_stay(tmp_path: Path) -> None:
     put(tmp_path, *RESULTS)
     before = all_in(tmp_path)
     with pytest.raises(LocationError, match=r"but no summary\.json"):
-        require_results_place(Location.of(tmp_path), TABLES)
+        require_results_place(Location.of(tmp_path))
     assert all_in(tmp_path) == before
 
 
@@ -89,7 +87,7 @@ FOREIGN = {
     "a file": "precious.txt",
     "a folder": "orders-0/",
     "a hidden file": ".keep",
-    "a table of another command": f"freed/{PART}",
+    "a table of another command": f"records/{PART}",
     "a name that is longer": "segments-of-may/",
 }
 
@@ -106,7 +104,7 @@ def test_a_folder_with_something_else_is_left_as_it_is(
             before = all_in(folder)
 
             with pytest.raises(LocationError) as raised:
-                require_results_place(Location.of(folder), TABLES)
+                require_results_place(Location.of(folder))
 
             assert str(raised.value) == (
                 f"{Location.of(folder).uri}: contains {name.split('/')[0]}, which is not a result "
@@ -118,7 +116,7 @@ def test_a_folder_with_something_else_is_left_as_it_is(
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     put(tmp_path, "out")
     with pytest.raises(LocationError, match=r"/out: cannot be written: .*; fix it or choose"):
-        require_results_place(Location.of(tmp_path / "out"), TABLES)
+        require_results_place(Location.of(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "this is out"
 
 
@@ -138,7 +136,7 @@ def test_the_summary_of_another_command_says_nothing_of_a_table(
     (tmp_path / SUMMARY_FILE).write_text(json.dumps(summary))
     before = all_in(tmp_path)
     with pytest.raises(LocationError, match=r"summary\.json: a file that --output did not write"):
-        require_results_place(Location.of(tmp_path), TABLES)
+        require_results_place(Location.of(tmp_path))
     assert all_in(tmp_path) == before
 
 
@@ -146,7 +144,7 @@ def test_the_summary_of_another_command_says_nothing_of_a_table(
 def test_an_archive_named_as_a_result_is_no_result(name: str, tmp_path: Path) -> None:
     put(tmp_path, name)
     with pytest.raises(LocationError):
-        require_results_place(Location.of(tmp_path), TABLES)
+        require_results_place(Location.of(tmp_path))
 
 
 class Disk:
@@ -178,7 +176,7 @@ def test_a_summary_that_cannot_go_is_one_line(tmp_path: Path, disk: Any) -> None
     put(tmp_path, SUMMARY_FILE)
     disk("delete_file")
     with pytest.raises(PublishError, match="cannot be written: No space left on device; fix it"):
-        remove_results(Location.of(tmp_path), TABLES)
+        remove_results(Location.of(tmp_path))
 
 
 def test_the_summary_is_one_json_object(tmp_path: Path) -> None:
@@ -194,8 +192,8 @@ def test_a_summary_that_cannot_be_written_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, *RESULTS, SUMMARY_FILE)
-    require_results_place(Location.of(tmp_path), TABLES)
-    remove_results(Location.of(tmp_path), TABLES)
+    require_results_place(Location.of(tmp_path))
+    remove_results(Location.of(tmp_path))
     before = all_in(tmp_path)
     monkeypatch.setattr("kip33.stores.own_files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results have no summary: fix it and run"):
@@ -236,8 +234,8 @@ def test_a_table_that_cannot_be_written_leaves_no_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, *RESULTS, SUMMARY_FILE)
-    require_results_place(Location.of(tmp_path), TABLES)
-    remove_results(Location.of(tmp_path), TABLES)
+    require_results_place(Location.of(tmp_path))
+    remove_results(Location.of(tmp_path))
     monkeypatch.setattr("kip33.stores.own_files.write_new", Disk("")._fail)
     with pytest.raises(PublishError, match="the results are incomplete"):
         write_tables(Location.of(tmp_path), [rows(3)])

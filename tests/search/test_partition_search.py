@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kip33.archive import log_window
+from kip33.archive import log_slice
 from kip33.drafts.designs import DRAFTS
 from kip33.rules.search import (
     EARLIEST,
@@ -170,7 +170,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
         return wrapper
 
-    for module in (segment_index_files, log_window):
+    for module in (segment_index_files, log_slice):
         monkeypatch.setattr(module, "opened", watched(module.opened))
     return seen
 

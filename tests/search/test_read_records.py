@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kip33 import find_offset, read_records
-from kip33.archive import log_window
+from kip33.archive import log_slice
 from kip33.errors import CorruptSegmentError, LocationError, UnsupportedFormatError
 from kip33.formats.times import iso_time
 from kip33.search import read_records as reading
@@ -75,7 +75,7 @@ def test_control_records_are_optional(tmp_path: Path) -> None:
 @pytest.fixture
 def opened_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
-    opened: Callable[..., Any] = log_window.opened
+    opened: Callable[..., Any] = log_slice.opened
 
     @contextmanager
     def watched(location: Location) -> Iterator[Any]:
@@ -83,7 +83,7 @@ def opened_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         with opened(location) as pair:
             yield pair
 
-    monkeypatch.setattr(log_window, "opened", watched)
+    monkeypatch.setattr(log_slice, "opened", watched)
     return names
 
 

@@ -14,7 +14,7 @@ listed twice, with different ids. Source: `ObjectKeyFactory` of tiered-storage-f
 
 import re
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyarrow import fs
 
@@ -30,18 +30,17 @@ from kip33.archive.directory import (
     parent_of,
 )
 from kip33.archive.index_listing import (
-    Statuses,
+    DirectoryToRead,
     list_target,
     unfinished_of,
-    with_beside,
-    with_target,
+    with_index_files,
 )
 from kip33.archive.layouts.kafka import METADATA_WOULD_DANGLE
-from kip33.archive.segment_paths import TIERED_LOG, index_names
+from kip33.archive.segment_paths import TIERED_LOG
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.partition_metadata import parse_topic_id
 from kip33.stores.containers.aiven import INDEXES, LOG, MANIFEST, Manifest, read_manifest
-from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
+from kip33.stores.files import FileStatus, listed_status, one_line, opened
 
 _TOPIC_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-([A-Za-z0-9_-]{22})")
 _UNFINISHED: Final = unfinished_of("[0-9]+-[A-Za-z0-9_-]{22}")
@@ -88,8 +87,8 @@ def list_directory(visit: Visit) -> Directory:
     if whole:
         names = [info.base_name for info in whole]
         at_target = list_target(directory, visit, names, _UNFINISHED)
-        found = _AivenFiles(visit, partition, at_target, indexes_modified_ms)
-        add_later(directory, whole, partial(_segment, found))
+        found = DirectoryToRead(visit, partition, at_target)
+        add_later(directory, whole, partial(_segment, found, indexes_modified_ms))
     return directory
 
 
@@ -107,44 +106,32 @@ def _count(directory: Directory, what: str, count: int) -> None:
         directory.passed_over[what] += count
 
 
-class _AivenFiles(NamedTuple):
-    visit: Visit
-    partition: Partition
-    at_target: Statuses  # the index files where a build puts them
-    indexes_modified_ms: dict[str, int | None]  # of `.indexes` objects, by name
+def _segment(
+    found: DirectoryToRead, indexes_modified_ms: dict[str, int | None], info: Any
+) -> Segment:
+    """Return the segment of a log, as described by its manifest.
 
-
-def _segment(found: _AivenFiles, info: Any) -> Segment:
-    """Return the segment of a log, as described by its manifest."""
-    visit, name = found.visit, info.base_name
+    The times are those of `.indexes` objects, by name.
+    """
+    name = info.base_name
     named = TIERED_LOG.fullmatch(name)
     base_offset = int(named[1]) if named else 0
-    segment = Segment(
-        visit.path_of(name),
-        *found.partition[:3],
-        base_offset,
-        None,
-        listed_ms(info, visit.place),
-        None,
-        inside="aiven.log",
-        topic_id=found.partition.topic_id,
-    )
-    segment = with_target(segment, found.at_target, index_names(name, visit.time_index))
+    segment = found.segment(info)._replace(base_offset=base_offset, inside="aiven.log")
     try:
-        place = visit.place.child(name.removesuffix(LOG) + MANIFEST)
+        place = found.visit.place.child(name.removesuffix(LOG) + MANIFEST)
         manifest = read_manifest(place, opened)
         owner = _owner(manifest, found.partition, base_offset)
     except (FileReadError, Kip33Error) as error:
         return segment._replace(error=one_line(error))
     readable = {} if manifest.is_encrypted else manifest.indexes
-    modified_ms = found.indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)
+    modified_ms = indexes_modified_ms.get(name.removesuffix(LOG) + INDEXES)
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in readable.items()}
     segment = segment._replace(
         log_dir=owner.log_dir,
         topic=owner.topic,
         size_bytes=manifest.log_bytes,
     )
-    return with_beside(segment, indexes, ("timeindex", "index"))
+    return with_index_files(segment, "beside", indexes, ("timeindex", "index"))
 
 
 def _owner(manifest: Manifest, named: Partition, base_offset: int) -> Partition:

@@ -14,7 +14,7 @@ All bytes are raw. A segment that was uploaded twice is listed twice, with diffe
 
 import re
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyarrow import fs
 
@@ -31,20 +31,19 @@ from kip33.archive.directory import (
     parent_of,
 )
 from kip33.archive.index_listing import (
-    Statuses,
+    DirectoryToRead,
     list_target,
     unfinished_of,
-    with_beside,
-    with_target,
+    with_index_files,
 )
 from kip33.archive.layouts.kafka import METADATA_WOULD_DANGLE, partition_named
-from kip33.archive.segment_paths import UUID, index_names
+from kip33.archive.segment_paths import UUID
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error
 from kip33.formats.batch import LOG_OVERHEAD, MAX_SEGMENT_BYTES
 from kip33.formats.byte_sources import ReadInto, read_fully
 from kip33.formats.partition_metadata import parse_topic_id
 from kip33.stores.containers.rsm import HeaderPart, read_parts
-from kip33.stores.files import FileStatus, listed_ms, listed_status, one_line, opened
+from kip33.stores.files import FileStatus, listed_status, one_line, opened
 from kip33.stores.locations import Location
 
 _WITH_TOPIC_ID: Final = re.compile(rf"(.+-[0-9]+)-({UUID.pattern})")
@@ -79,7 +78,8 @@ def list_directory(visit: Visit) -> Directory:
             directory.passed_over["files not named as segments"] += 1
     if partition and files:
         names = [info.base_name for info in files]
-        found = _RsmFiles(visit, partition, list_target(directory, visit, names, _UNFINISHED))
+        at_target = list_target(directory, visit, names, _UNFINISHED)
+        found = DirectoryToRead(visit, partition, at_target)
         add_later(directory, files, partial(_segment, found))
     return directory
 
@@ -93,10 +93,9 @@ def _segments_own(directory: Directory, visit: Visit, partition: Partition, info
     files = [info for info in infos if info.type == fs.FileType.File]
     beside = {info.base_name: listed_status(visit.place, info) for info in files}
     at_target = list_target(directory, visit, ["log"], _UNFINISHED)
-    segment = _as_listed(_RsmFiles(visit, partition, at_target), log)._replace(
-        size_bytes=log.size,
-    )
-    segment = with_beside(segment, beside, ("timeindex", "index"))
+    segment = DirectoryToRead(visit, partition, at_target).segment(log)
+    segment = segment._replace(size_bytes=log.size)
+    segment = with_index_files(segment, "beside", beside, ("timeindex", "index"))
     try:
         base_offset = int(named[1]) if named else _first_offset(visit.place.child("log"))
         segment = segment._replace(base_offset=base_offset)
@@ -128,15 +127,9 @@ def first_offset(read_into: ReadInto, log: HeaderPart) -> int:
     )
 
 
-class _RsmFiles(NamedTuple):
-    visit: Visit
-    partition: Partition
-    at_target: Statuses  # the index files where a build puts them
-
-
-def _segment(found: _RsmFiles, info: Any) -> Segment:
+def _segment(found: DirectoryToRead, info: Any) -> Segment:
     """Return the segment of a file, as described by its header."""
-    segment = _as_listed(found, info)._replace(inside="rsm.log")
+    segment = found.segment(info)._replace(inside="rsm.log")
     try:
         with opened(found.visit.place.child(info.base_name)) as (read_into, file_bytes):
             parts = read_parts(read_into, file_bytes)
@@ -146,22 +139,7 @@ def _segment(found: _RsmFiles, info: Any) -> Segment:
     modified_ms = listed_status(found.visit.place, info).modified_ms
     indexes = {kind: FileStatus(part.size_bytes, modified_ms) for kind, part in parts.items()}
     segment = segment._replace(base_offset=base_offset, size_bytes=parts["log"].size_bytes)
-    return with_beside(segment, indexes, ("timeindex", "index"))
-
-
-def _as_listed(found: _RsmFiles, info: Any) -> Segment:
-    """Return a segment from names and the listing, before any file is opened."""
-    name = info.base_name
-    segment = Segment(
-        found.visit.path_of(name),
-        *found.partition[:3],
-        None,
-        None,
-        listed_ms(info, found.visit.place),
-        None,
-        topic_id=found.partition.topic_id,
-    )
-    return with_target(segment, found.at_target, index_names(name, found.visit.time_index))
+    return with_index_files(segment, "beside", indexes, ("timeindex", "index"))
 
 
 HDFS_RSM = Layout(
