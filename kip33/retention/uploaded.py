@@ -140,7 +140,7 @@ def uploaded_segments(
     copies = _with_local_bounds(rows, IS_COPY)
     is_proof = pc.and_not(_has_id_of(there, topic_ids_of(here)), _lacks_epochs(there, here))
     is_proof = pc.or_(is_proof, pc.is_in(there["log_uri"], value_set=copies["log_uri"]))
-    others = rows.filter(pc.or_(rows[IS_DIFFERENT], pc.is_valid(rows[OUTSIDE_FROM])))
+    others = rows.filter(pc.or_kleene(rows[IS_DIFFERENT], pc.is_valid(rows[OUTSIDE_FROM])))
     is_proof = pc.and_not(is_proof, pc.is_in(there["log_uri"], value_set=others["log_uri"]))
     there = there.filter(is_proof)
     if planned:
