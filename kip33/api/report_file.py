@@ -1,6 +1,5 @@
 """Write the report about an archive, from a program or a command: both call `run_report`."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from kip33.report.report_options import (
 )
 from kip33.rules.policies import Policies, duration_ms, limit_ms
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.stores.filesystem_option import places_on, require_writable_store
+from kip33.stores.filesystem_option import require_writable_store, texts_on
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
@@ -192,9 +191,10 @@ def write_report(
     a wrong policy, CatalogError if there is no snapshot or it is damaged, PublishError if a file
     cannot be written.
     """
-    places = {"catalog_dir": catalog, "other": other, "output": output}
-    request = picked(ReportFileRequest, options, **_given(options, places))
-    require_writable_store([Location.of(request["output"])])
+    (catalog_dir, other_dir, file), places = texts_on([catalog, other, output], options)
+    given = {"catalog_dir": catalog_dir, "other": other_dir, "output": file}
+    request = picked(ReportFileRequest, options, **given)
+    require_writable_store(places[-1:])
     on_progress = options["on_progress"]
     return run_report(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
 
@@ -220,22 +220,10 @@ def archive_status(
     PolicyError for a wrong policy, CatalogError for a catalog without a snapshot or with a damaged
     one.
     """
-    given = _given(options, {"catalog_dir": catalog, "other": other})
-    request = picked(StatusRequest, options, **given)
+    (catalog_dir, other_dir), _ = texts_on([catalog, other], options)
+    request = picked(StatusRequest, options, catalog_dir=catalog_dir, other=other_dir)
     on_progress = options["on_progress"]
     return run_status(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
-
-
-def _given(
-    options: StatusCallOptions | ReportFileOptions, places: Mapping[str, Path | None]
-) -> dict[str, Any]:
-    """Return the texts of places, on a program's file system."""
-    given = {name: place for name, place in places.items() if place is not None}
-    texts = {name: os.fspath(place) for name, place in given.items()}
-    on_store = places_on([*given.values()], options["storage_options"], options["filesystem"])
-    if options["filesystem"] is not None:
-        texts = {name: one.uri for name, one in zip(given, on_store, strict=True)}
-    return {**dict.fromkeys(places), **texts}
 
 
 def _policies_of(request: StatusRequest) -> tuple[Policies | None, tuple[str, ...]]:
