@@ -266,10 +266,32 @@ def _changes(
     if before is None:
         return None
     try:
-        return _changes_since(catalog, before, snapshot)
+        changed = difference(catalog, before, snapshot)
     except CatalogError as error:
         warnings.append(f"the snapshot before cannot be compared: {error}")
         return None
+    has = _rows_by_change(changed)
+    sizes = [pc.fill_null(changed[name], 0).to_numpy() for name in _SIZES]
+    grown = sizes[1] - sizes[0]
+    worth = np.logical_or.reduce([has[change] for change in _WORTH_LISTING])
+    listed = changed.filter(pa.array(worth))
+    counts = count_changes(changed)
+    return Changes(
+        before.name,
+        before.created_ms,
+        {str(change): count for change, count in counts.items()},
+        {str(change): int(grown[has[change]].sum()) for change in counts},
+        int(grown.sum()),
+        tuple(
+            ChangedSegment(
+                row["log_uri"],
+                tuple(row["changes"]),
+                *(row[name] for name in _SIZES),
+            )
+            for row in listed.slice(0, _MOST_CHANGED).to_pylist()
+        ),
+        max(0, listed.num_rows - _MOST_CHANGED),
+    )
 
 
 def _totals(snapshot: Snapshot, judged: _Judged, topics: Sequence[TopicTotals]) -> Totals:
@@ -308,33 +330,6 @@ def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
         raise catalog.removed(snapshot) from error
     sha256 = hashlib.sha256(commit).hexdigest()
     return Evidence(snapshot.name, snapshot.created_ms, snapshot.rows, place.uri, sha256)
-
-
-def _changes_since(catalog: Catalog, before: Snapshot, snapshot: Snapshot) -> Changes:
-    """Return what changed; CatalogError if a part of either is damaged."""
-    changed = difference(catalog, before, snapshot)
-    has = _rows_by_change(changed)
-    sizes = [pc.fill_null(changed[name], 0).to_numpy() for name in _SIZES]
-    grown = sizes[1] - sizes[0]
-    worth = np.logical_or.reduce([has[change] for change in _WORTH_LISTING])
-    listed = changed.filter(pa.array(worth))
-    counts = count_changes(changed)
-    return Changes(
-        before.name,
-        before.created_ms,
-        {str(change): count for change, count in counts.items()},
-        {str(change): int(grown[has[change]].sum()) for change in counts},
-        int(grown.sum()),
-        tuple(
-            ChangedSegment(
-                row["log_uri"],
-                tuple(row["changes"]),
-                *(row[name] for name in _SIZES),
-            )
-            for row in listed.slice(0, _MOST_CHANGED).to_pylist()
-        ),
-        max(0, listed.num_rows - _MOST_CHANGED),
-    )
 
 
 def _rows_by_change(changed: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:

@@ -88,10 +88,6 @@ class SegmentKind:
         self.bytes += int(sizes.sum())
         self.largest = sorted(found, key=lambda one: -one[0])[:MOST_EXAMPLES]
 
-    def log_uris(self) -> list[str]:
-        """Return the URIs of the largest logs."""
-        return [uri for _, uri in self.largest]
-
 
 def untrusted(judged: JudgedRows) -> Bools:
     """Return which segments are damaged, unverified, tiered, or judged by their file's time."""
