@@ -102,7 +102,10 @@ def run_report(
     page, facts = Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
     require_report_places(page, facts)
     made = _made(request, days, clock_ms=clock_ms, warn=warn, on_progress=on_progress)
-    _publish(made, page, facts)
+    text = page_of(made).encode()
+    record = (json_text(made.as_record(), indent=1) + "\n").encode()
+    publish_or_raise(facts, record, "there is no new report")
+    publish_or_raise(page, text, "only its JSON file is there")
     return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
 
 
@@ -236,11 +239,3 @@ def _policies_of(request: StatusRequest) -> tuple[Policies | None, tuple[str, ..
         return policies_in(policy), ()
     limit = None if retention_ms is None else limit_ms(retention_ms)
     return report_policies(policy, kafka_configs, limit)
-
-
-def _publish(made: Report, page: Location, facts: Location) -> None:
-    """Publish the facts, then the page; PublishError if that fails."""
-    text = page_of(made)
-    record = (json_text(made.as_record(), indent=1) + "\n").encode()
-    publish_or_raise(facts, record, "there is no new report")
-    publish_or_raise(page, text.encode(), "only its JSON file is there")
