@@ -39,13 +39,7 @@ from kip33.report.facts import (
     Totals,
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
-from kip33.report.segment_sums import (
-    DRAWN,
-    SegmentSums,
-    forecast_moments,
-    forecast_of,
-    summed,
-)
+from kip33.report.segment_sums import DRAWN, SegmentSums, forecast_moments, summed
 from kip33.report.timelines import PartitionRanking, make_timelines, topics_shown
 from kip33.retention.evaluation import (
     RetentionRequest,
@@ -185,8 +179,13 @@ class _Judged(NamedTuple):
         return make_timelines(drawn, ranking, self.sums.axis())
 
     def forecast(self) -> tuple[FreedFacts, ...]:
-        """Return what becomes deletable on each day."""
-        return forecast_of(self.freed, self.asked)
+        """Return what becomes deletable on each day; the first is what is deletable now."""
+        moments_ms = self.asked.moments_ms
+        segments, sizes = (dict.fromkeys(moments_ms, 0) for _ in range(2))
+        for row in self.freed.to_pylist():
+            segments[row["at_ms"]] += row["segments"]
+            sizes[row["at_ms"]] += row["bytes"]
+        return tuple(FreedFacts(at, segments[at], sizes[at]) for at in moments_ms)
 
     def total(self, name: str) -> int:
         """Return a sum over all partitions."""
