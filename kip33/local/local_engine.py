@@ -56,13 +56,6 @@ class Bin(NamedTuple):
     files: pa.Table
 
 
-class Done(NamedTuple):
-    """A worker's answer for a bin: results or the error."""
-
-    results: list[Any]
-    error: BaseException | None = None
-
-
 class BinError(Exception):
     """A plain ValueError of a bin: a bug, which a command must not take for wrong usage."""
 
@@ -248,11 +241,8 @@ def _bins_of_workers(
         for worker in pool.answered(busy, _TOLD_SECONDS, tell_progress):
             work_bin = busy[worker]
             try:
-                answer: Done | None = pool.receive(worker)
-            except (
-                EOFError,
-                OSError,
-            ) as error:  # it has ended, perhaps while it answered
+                answer: list[Any] | BaseException | None = pool.receive(worker)
+            except (EOFError, OSError) as error:  # it has ended, maybe inside its answer
                 del busy[worker]
                 begin(pool.replace(worker, attempts[work_bin.number], error), work_bin)
                 continue
@@ -261,19 +251,27 @@ def _bins_of_workers(
             del busy[worker]
             worker.work = None
             idle.append(worker)
-            if answer.error:
-                raise answer.error
+            if isinstance(answer, BaseException):
+                raise answer
             finished.add(work_bin.number)
             tell_progress()
-            yield work_bin.number, answer.results
+            yield work_bin.number, answer
 
 
 def _serve_bins(
     run: Callable[[int, pa.Table], Iterable[Any]], link: "Link", failure: BaseException | None
 ) -> None:
-    """Answer each Bin that the parent sends with a Done; return when it sends None."""
+    """Answer each Bin that the parent sends with results or an error, until it sends None."""
+    from kip33.local.worker_pool import portable
+
     while (work_bin := link.receive()) is not None:
-        link.send(Done([], failure) if failure else _answer(work_bin, run))
+        answer: list[Any] | BaseException | None = failure
+        try:
+            if not failure:
+                answer = _results_of_bin(run, *work_bin)
+        except Exception as error:
+            answer = portable(error)
+        link.send(answer)
 
 
 def _results_of_bin(
@@ -292,12 +290,3 @@ def _results_of_bin(
         if type(error) is ValueError:  # pyarrow's errors are subclasses
             raise BinError(str(error)) from error
         raise
-
-
-def _answer(work_bin: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
-    try:
-        return Done(_results_of_bin(run, *work_bin))
-    except Exception as error:
-        from kip33.local.worker_pool import portable
-
-        return Done([], portable(error))
