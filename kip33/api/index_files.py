@@ -5,13 +5,12 @@ the same functions below: `run_build`, `execute_verify` and `run_repair`.
 """
 
 import os
-from collections.abc import Sequence
-from typing import Unpack
+from typing import Final, Unpack
 
 import pyarrow as pa
 
 from kip33.api.opened_catalog import current_ms
-from kip33.archive.common_options import LocalRun, ProgressFunction, SparkRun
+from kip33.archive.common_options import LocalRun, ProgressFunction
 from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.builds.commit import BuildSummary, run_build
 from kip33.builds.repair_plan import RepairOptions, RepairRequest, RepairSummary, run_repair
@@ -23,7 +22,9 @@ from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify
 from kip33.local.local_engine import LocalEngine
 from kip33.options import Path, picked, takes
-from kip33.stores.filesystem_option import places_on, require_writable_store
+from kip33.stores.filesystem_option import require_writable_store, texts_on
+
+_PLACES: Final = ("source", "index_dir", "catalog")
 
 
 class LocalBuildOptions(BuildOptions, LocalRun, total=False):
@@ -70,10 +71,9 @@ def build_index(
     A large build starts worker processes. A script that uses a remote store, or that runs on macOS,
     calls it below `if __name__ == "__main__":`, as all programs that start processes there.
     """
-    places = [source, index_dir, options["catalog"]]
-    source_text, index_text, catalog = _texts_on(places, options, writes=True)
-    others = {"source": source_text, "index_dir": index_text, "catalog": catalog}
-    request = picked(BuildRequest, options, **others)
+    texts, places = texts_on([source, index_dir, options["catalog"]], options)
+    require_writable_store(places[1:] or places)
+    request = picked(BuildRequest, options, **dict(zip(_PLACES, texts, strict=True)))
     engine = LocalEngine.of(options, warn_caller)
     return run_build(request, engine, now_ms=current_ms(), warn=warn_caller)
 
@@ -100,7 +100,7 @@ def verify_index(
     missing directory or one without segments, PolicyError for a wrong `kafka_configs`, ValueError
     for a wrong argument.
     """
-    source_text, index_text = _texts_on([source, index_dir], options)
+    (source_text, index_text), _ = texts_on([source, index_dir], options)
     request = picked(VerifyRequest, options, source=source_text, index_dir=index_text)
     plan = plan_request(request, now_ms=current_ms(), on_progress=options["on_progress"])
     verdicts = execute_verify(plan, LocalEngine.of(options, warn_caller))
@@ -125,9 +125,8 @@ def verify_quick(
     `found_crc32c`: int64. Raises ValueError without `index_dir` and `catalog`, CatalogError for a
     catalog that is missing, damaged or of another source.
     """
-    texts = _texts_on([source, index_dir, options["catalog"]], options)
-    others = dict(zip(("source", "index_dir", "catalog"), texts, strict=True))
-    request = picked(QuickRequest, options, **others)
+    texts, _ = texts_on([source, index_dir, options["catalog"]], options)
+    request = picked(QuickRequest, options, **dict(zip(_PLACES, texts, strict=True)))
     engine = LocalEngine.of(options, warn_caller)
     return quick_verification.verify_quick(request, engine, warn_caller).table()
 
@@ -157,18 +156,3 @@ def repair(log_dir: Path, **options: Unpack[LocalRepairOptions]) -> RepairSummar
     """
     request = picked(RepairRequest, options, log_dir=os.fspath(log_dir))
     return run_repair(request, now_ms=current_ms(), on_progress=options["on_progress"])
-
-
-def _texts_on(
-    named: Sequence[Path | None], options: SparkRun, *, writes: bool = False
-) -> list[str | None]:
-    """Return the URIs of a source and other places, None for those that are not given.
-
-    With `writes`, ValueError for a filesystem that may not replace a file where a call writes.
-    """
-    given = [one for one in named if one is not None]
-    places = places_on(given, options["storage_options"], options["filesystem"])
-    if writes:
-        require_writable_store(places[1:] or places)
-    uris = iter(place.uri for place in places)
-    return [None if one is None else next(uris) for one in named]

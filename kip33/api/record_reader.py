@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
 
@@ -45,24 +45,15 @@ class LocalReadOptions(ReadOptions, total=False):
     workers: common.MostWorkers
 
 
-class ReadRun(TypedDict, total=False):
-    """How records are read in processes of this machine, and where they are."""
-
-    workers: common.MostWorkers
-    on_progress: common.ProgressFunction
-    storage_options: common.StoreSettings
-    filesystem: common.GivenFilesystem
-
-
-class LocalWriteOptions(ReadOptions, ReadRun, total=False):
+class LocalWriteOptions(ReadOptions, common.WorkerRun, total=False):
     """The options of `write_records`."""
 
 
-class LocalCountOptions(CountOptions, ReadRun, total=False):
+class LocalCountOptions(CountOptions, common.WorkerRun, total=False):
     """The options of `count_records`."""
 
 
-class LocalFileOptions(ReadOptions, SelectOptions, ReadRun, total=False):
+class LocalFileOptions(ReadOptions, SelectOptions, common.WorkerRun, total=False):
     """The options of `write_record_file`."""
 
 

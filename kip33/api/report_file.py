@@ -1,6 +1,5 @@
 """Write the report about an archive, from a program or a command: both call `run_report`."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from kip33.report.report_options import (
 )
 from kip33.rules.policies import Policies, duration_ms, limit_ms
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.stores.filesystem_option import places_on, require_writable_store
+from kip33.stores.filesystem_option import require_writable_store, texts_on
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
@@ -103,7 +102,10 @@ def run_report(
     page, facts = Location.of(output), Location.of(output.removesuffix(PAGE_SUFFIX) + ".json")
     require_report_places(page, facts)
     made = _made(request, days, clock_ms=clock_ms, warn=warn, on_progress=on_progress)
-    _publish(made, page, facts)
+    text = page_of(made).encode()
+    record = (json_text(made.as_record(), indent=1) + "\n").encode()
+    publish_or_raise(facts, record, "there is no new report")
+    publish_or_raise(page, text, "only its JSON file is there")
     return WrittenReport(made.evidence.snapshot, page.uri, facts.uri, tuple(made.findings))
 
 
@@ -192,9 +194,10 @@ def write_report(
     a wrong policy, CatalogError if there is no snapshot or it is damaged, PublishError if a file
     cannot be written.
     """
-    places = {"catalog_dir": catalog, "other": other, "output": output}
-    request = picked(ReportFileRequest, options, **_given(options, places))
-    require_writable_store([Location.of(request["output"])])
+    (catalog_dir, other_dir, file), places = texts_on([catalog, other, output], options)
+    given = {"catalog_dir": catalog_dir, "other": other_dir, "output": file}
+    request = picked(ReportFileRequest, options, **given)
+    require_writable_store(places[-1:])
     on_progress = options["on_progress"]
     return run_report(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
 
@@ -220,22 +223,10 @@ def archive_status(
     PolicyError for a wrong policy, CatalogError for a catalog without a snapshot or with a damaged
     one.
     """
-    given = _given(options, {"catalog_dir": catalog, "other": other})
-    request = picked(StatusRequest, options, **given)
+    (catalog_dir, other_dir), _ = texts_on([catalog, other], options)
+    request = picked(StatusRequest, options, catalog_dir=catalog_dir, other=other_dir)
     on_progress = options["on_progress"]
     return run_status(request, clock_ms=current_ms(), warn=warn_caller, on_progress=on_progress)
-
-
-def _given(
-    options: StatusCallOptions | ReportFileOptions, places: Mapping[str, Path | None]
-) -> dict[str, Any]:
-    """Return the texts of places, on a program's file system."""
-    given = {name: place for name, place in places.items() if place is not None}
-    texts = {name: os.fspath(place) for name, place in given.items()}
-    on_store = places_on([*given.values()], options["storage_options"], options["filesystem"])
-    if options["filesystem"] is not None:
-        texts = {name: one.uri for name, one in zip(given, on_store, strict=True)}
-    return {**dict.fromkeys(places), **texts}
 
 
 def _policies_of(request: StatusRequest) -> tuple[Policies | None, tuple[str, ...]]:
@@ -248,11 +239,3 @@ def _policies_of(request: StatusRequest) -> tuple[Policies | None, tuple[str, ..
         return policies_in(policy), ()
     limit = None if retention_ms is None else limit_ms(retention_ms)
     return report_policies(policy, kafka_configs, limit)
-
-
-def _publish(made: Report, page: Location, facts: Location) -> None:
-    """Publish the facts, then the page; PublishError if that fails."""
-    text = page_of(made)
-    record = (json_text(made.as_record(), indent=1) + "\n").encode()
-    publish_or_raise(facts, record, "there is no new report")
-    publish_or_raise(page, text.encode(), "only its JSON file is there")

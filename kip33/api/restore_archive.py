@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from kip33.archive import common_options as common
 from kip33.archive.bins import Engine
+from kip33.archive.common_options import WorkerRun
 from kip33.builds.build_options import load_topic_settings
 from kip33.catalog.catalog import Warn, catalog_at, catalog_unless_source, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
@@ -52,13 +52,8 @@ def run_restore(
     return RestoreSummary.of(restore(request, engine, on_progress))
 
 
-class LocalRestoreOptions(RestoreOptions, total=False):
+class LocalRestoreOptions(RestoreOptions, WorkerRun, total=False):
     """The options of `restore_archive`."""
-
-    workers: common.MostWorkers
-    on_progress: common.ProgressFunction
-    storage_options: common.StoreSettings
-    filesystem: common.GivenFilesystem
 
 
 @takes(LocalRestoreOptions)

@@ -219,3 +219,12 @@ class LocalRun(SparkRun, total=False):
     """How work runs in processes of this machine, and where its files are."""
 
     workers: MostWorkers
+
+
+class WorkerRun(TypedDict, total=False):
+    """How work without bins runs in processes of this machine, and where its files are."""
+
+    workers: MostWorkers
+    on_progress: ProgressFunction
+    storage_options: StoreSettings
+    filesystem: GivenFilesystem

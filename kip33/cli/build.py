@@ -140,8 +140,8 @@ def _gauges(record: Row, metrics: MetricsRequest) -> list[GaugeSamples]:
     from kip33.catalog.topic_totals import topic_totals
 
     catalog = Catalog.at(record["catalog"])
-    asked = metrics.asks_for_topics
-    topics = topic_totals(catalog, catalog.named(record["snapshot"])) if asked else []
+    by_topic = metrics.metrics_by is not None
+    topics = topic_totals(catalog, catalog.named(record["snapshot"])) if by_topic else []
     return build_gauges(record, topics, metrics)
 
 

@@ -7,7 +7,7 @@ import click
 import pyarrow as pa
 
 from kip33.archive.common_options import TopicGlobList
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot, choose
 from kip33.catalog.catalog_answers import tiers_compared, undamaged_snapshots
 from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.difference import count_changes, difference
@@ -33,7 +33,6 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
-    choose_and_warn,
     counted,
     counts_text,
     facts,
@@ -172,9 +171,9 @@ def catalog_snapshots(
     """
     opened = open_catalog_dir(catalog_dir)
     if path_only:
-        shown = choose_and_warn(opened, snapshot).snapshot
+        shown = choose(opened, snapshot, warn).snapshot
         return Output(page=(), emitted=[opened.snapshot_folder(shown.name).word])
-    one = snapshot and choose_and_warn(opened, snapshot).snapshot.name
+    one = snapshot and choose(opened, snapshot, warn).snapshot.name
     rows = [row for row in _snapshot_rows(opened) if one in (None, row["snapshot"])]
     title = rows[0]["source"] if rows else ""
     return Output(page=[_snapshots_table(rows, title)], rows=[RowList("snapshots", rows)])
@@ -188,7 +187,7 @@ def catalog_snapshots(
 def catalog_diff(catalog_dir: str, a: str, b: str, run: CommandRun) -> Output:
     """Show each segment that changed from snapshot A to snapshot B: names, numbers or ids."""
     opened = open_catalog_dir(catalog_dir)
-    before, after = (choose_and_warn(opened, one).snapshot for one in (a, b))
+    before, after = (choose(opened, one, warn).snapshot for one in (a, b))
     changed = difference(opened, before, after)
     counts = count_changes(changed)
     return Output(

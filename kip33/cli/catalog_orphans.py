@@ -21,7 +21,7 @@ from kip33.builds.leftovers import (
     remove_leftovers,
     write_leftover_plan,
 )
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, choose
 from kip33.cli.catalog_places import catalog_argument, snapshot_option
 from kip33.cli.config_file import by_hand
 from kip33.cli.modes import Mode
@@ -33,7 +33,6 @@ from kip33.cli.output import (
     Row,
     RowList,
     Table,
-    choose_and_warn,
     counted,
     facts,
     human_bytes,
@@ -114,7 +113,7 @@ def catalog_orphans(request: OrphansRequest, run: CommandRun) -> Output:
     place = Location.of(request.plan) if request.plan else None
     if place:
         require_plan_place(place, LEFTOVER_PLAN)
-    shown = choose_and_warn(opened, request.snapshot).snapshot
+    shown = choose(opened, request.snapshot, warn).snapshot
     leftovers = find_leftovers(opened, shown)
     warn(*leftovers.warnings)
     summary: dict[str, Any] = {

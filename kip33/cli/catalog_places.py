@@ -12,7 +12,7 @@ from kip33.archive.common_options import SnapshotName
 from kip33.cli.declared_options import option_of
 from kip33.cli.modes import FirstArgument
 from kip33.cli.options import together
-from kip33.cli.output import choose_and_warn, open_catalog_dir, warn
+from kip33.cli.output import open_catalog_dir, warn
 
 if TYPE_CHECKING:
     from kip33.catalog.tiers import CatalogSnapshot, Tiers
@@ -89,8 +89,9 @@ def chosen_snapshot(
 
     `what` is the argument that names it.
     """
+    from kip33.catalog.catalog import choose
     from kip33.catalog.tiers import CatalogSnapshot
 
     catalog = open_catalog_dir(place, what)
-    snapshot, warnings = choose_and_warn(catalog, name)
+    snapshot, warnings = choose(catalog, name, warn)
     return CatalogSnapshot(catalog, snapshot), warnings

@@ -1,7 +1,7 @@
 """`kip33 catalog LOCAL REMOTE`; `catalog segments` and `catalog holes` of one catalog or two."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -55,14 +55,16 @@ def tiers_output(tiers: Tiers, found: TierComparison) -> Output:
     )
 
 
-def _named(tiers: Tiers) -> dict[str, CatalogSnapshot]:
-    return dict(zip(("local", "remote"), tiers, strict=True))
+def _named(source: CatalogSnapshot | Tiers) -> dict[str, CatalogSnapshot]:
+    """Return the catalog, or both, by what a summary calls its snapshot."""
+    if isinstance(source, Tiers):
+        return dict(zip(("local", "remote"), source, strict=True))
+    return {"snapshot": source}
 
 
 def _names(source: CatalogSnapshot | Tiers) -> str:
     """Return the name of the snapshot, or of both."""
-    of = source if isinstance(source, Tiers) else [source]
-    return " and ".join(one.snapshot.name for one in of)
+    return " and ".join(one.snapshot.name for one in _named(source).values())
 
 
 def _page(tiers: Tiers, partitions: pa.Table, found: pa.Table) -> Iterator[Table | str]:
@@ -126,15 +128,10 @@ def catalog_segments(places: CatalogPlaces, which: SegmentOptions, run: CommandR
     rows: Iterable[Row] = _counted(source, which, counts)
     if run.options.output_format == "json":  # which has the counts before the rows
         rows = list(rows)
-    if isinstance(source, Tiers):
-        names: dict[str, str] = {name: of.snapshot.name for name, of in _named(source).items()}
-        columns = _columns_of_both(source)
-    else:
-        names = {"snapshot": source.snapshot.name}
-        columns = _columns_of(source)
+    names: Row = {name: of.snapshot.name for name, of in _named(source).items()}
     fields = _OF_BOTH if isinstance(source, Tiers) else _OF_CATALOG
     return Output(
-        page=[Table(columns, rows, f"segments, {_names(source)}", "segments")],
+        page=[Table([*_columns(source)], rows, f"segments, {_names(source)}", "segments")],
         rows=[RowList("segments", rows, "segment", columns=fields)],
         summary={**names, "by_status": counts},
         is_streamed=True,
@@ -153,26 +150,23 @@ def _counted(
             yield with_remarks(row, fields)
 
 
-def _columns_of(source: CatalogSnapshot) -> Sequence[Column]:
-    below = f"{source.snapshot.source.rstrip('/')}/"
-    return (
-        Column("path", lambda row: row["log_uri"].removeprefix(below), is_name=True),
-        Column("status", "status", rank=0),
-        Column("error", "error", none="", is_remark=True),
+def _columns(source: CatalogSnapshot | Tiers) -> Iterator[Column]:
+    """Yield the columns; some are of two tiers only."""
+    of_both = isinstance(source, Tiers)
+    below = {name: f"{of.snapshot.source.rstrip('/')}/" for name, of in _named(source).items()}
+    yield Column(
+        "path",
+        lambda row: row["log_uri"].removeprefix(below[row.get("tier", "snapshot")]),
+        is_name=True,
     )
-
-
-def _columns_of_both(tiers: Tiers) -> Sequence[Column]:
-    below = {name: f"{of.snapshot.source.rstrip('/')}/" for name, of in _named(tiers).items()}
-    return (
-        Column("path", lambda row: row["log_uri"].removeprefix(below[row["tier"]]), is_name=True),
-        Column("tier", "tier", rank=0),
-        Column("copy", _copy_text, rank=0),
-        Column("until", UNTIL, none="", rank=0),
-        Column("status", "status", rank=0),
-        Column("replica", "log_dir", none="", rank=3),
-        Column("error", "error", none="", is_remark=True),
-    )
+    if of_both:
+        yield Column("tier", "tier", rank=0)
+        yield Column("copy", _copy_text, rank=0)
+        yield Column("until", UNTIL, none="", rank=0)
+    yield Column("status", "status", rank=0)
+    if of_both:
+        yield Column("replica", "log_dir", none="", rank=3)
+    yield Column("error", "error", none="", is_remark=True)
 
 
 def _copy_text(row: Row) -> str:

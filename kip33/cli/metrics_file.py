@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from kip33.cli.options import replaced_file, together
+from kip33.cli.times import current_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,18 +35,13 @@ class MetricsRequest(NamedTuple):
     """The options of `metrics_options`."""
 
     metrics_file: "Location | None"
-    metrics_by: str | None
+    metrics_by: str | None  # `topic`; None: there are no gauges by topic
     metrics_limit: int
 
     def check(self) -> None:
         """Raise UsageError if gauges by topic have no file."""
         if self.metrics_by and self.metrics_file is None:
             raise click.UsageError("--metrics-by requires --metrics")
-
-    @property
-    def asks_for_topics(self) -> bool:
-        """Return whether gauges by topic are to be written."""
-        return self.metrics_by is not None
 
 
 def _require_metrics_place(place: "Location") -> None:
@@ -95,7 +91,9 @@ def publish_metrics(
     if request.metrics_file is None:
         return
     _require_metrics_place(request.metrics_file)
-    text = metrics_text(command, labels, [*gauges, _success(command)])
+    name, now_s = f"{command}_last_success_timestamp_seconds", current_ms() / 1_000
+    success = GaugeSamples(name, "When the command was last done.", [({}, now_s)])
+    text = metrics_text(command, labels, [*gauges, success])
     what = "the run is complete, only its metrics are missing"
     publish_or_raise(request.metrics_file, text, what)
 
@@ -113,13 +111,6 @@ def metrics_text(command: str, labels: Mapping[str, str], gauges: Iterable[Gauge
     return METRICS_START + f"{command}\n".encode() + generate_latest(registry)
 
 
-def _success(command: str) -> GaugeSamples:
-    from kip33.cli.times import current_ms
-
-    name = f"{command}_last_success_timestamp_seconds"
-    return GaugeSamples(name, "When the command was last done.", [({}, current_ms() / 1_000)])
-
-
 def topic_gauges(
     request: MetricsRequest,
     figures: Mapping[str, Mapping[str, float]],
@@ -132,7 +123,7 @@ def topic_gauges(
     Topics are ordered by their figures, the first of `helps` first. The others are summed;
     of the gauges in `largest` they have the maximum.
     """
-    if not request.asks_for_topics:
+    if request.metrics_by is None:
         return []
     ordered = sorted(figures, key=lambda topic: (*(-figures[topic][n] for n in helps), topic))
     shown, others = ordered[: request.metrics_limit], ordered[request.metrics_limit :]
@@ -239,7 +230,7 @@ def verify_gauges(
     figures: dict[str, dict[str, float]] = {}
     bad = "verify_topic_problems"
     helps = {bad: "Segments, of verify quick files, whose index files have a problem, by topic."}
-    if request.asks_for_topics:
+    if request.metrics_by is not None:
         for topic, is_bad in is_bad_by_topic:
             figures.setdefault(topic or "", {bad: 0.0})[bad] += is_bad
     return [
@@ -278,7 +269,7 @@ def _retention_topics(
 ) -> list[GaugeSamples]:
     from kip33.rules.offset_holes import HoleKind
 
-    if not request.asks_for_topics:
+    if request.metrics_by is None:
         return []
     missing = "retention_topic_missing_offsets"
     helps = {name: f"{text[:-1]}, by topic." for name, (_, text) in _TOPIC_SUMS.items()}

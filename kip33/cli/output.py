@@ -30,7 +30,7 @@ from kip33.rules.policies import human_bytes as human_bytes
 from kip33.rules.policies import human_duration as human_duration
 
 if TYPE_CHECKING:
-    from kip33.catalog.catalog import Catalog, Choice
+    from kip33.catalog.catalog import Catalog
     from kip33.cli.metrics_file import GaugeSamples, MetricsRequest
 
 Part = TypeVar("Part")
@@ -353,10 +353,3 @@ def open_catalog_dir(text: str, what: str = "CATALOG") -> "Catalog":
     from kip33.stores.locations import Location
 
     return catalog_at(Location.of(text), what, warn)
-
-
-def choose_and_warn(catalog: "Catalog", text: str | None) -> "Choice":
-    """Return `choose(...)` and print each of its warnings on one line."""
-    from kip33.catalog.catalog import choose
-
-    return choose(catalog, text, warn)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kip33.archive.bins import EngineName
 from kip33.archive.output_files import require_free
-from kip33.cli.declared_options import options_of
+from kip33.cli.declared_options import names_in, options_of
 from kip33.cli.engine_option import EngineOptions, is_typed
 from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.options import publish_summary, result_line_option, together
@@ -116,7 +116,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     """Return the names in a list with commas, each once."""
     if text is None:
         return None
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    return tuple(dict.fromkeys(names_in(text)))
 
 
 @click.command(

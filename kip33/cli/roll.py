@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.archive.common_options import PolicyFiles
@@ -18,7 +19,6 @@ from kip33.audits.roll_answers import (
 )
 from kip33.audits.roll_audit import (
     ROLL,
-    Finding,
     RollAudit,
     roll_partitions,
     roll_table,
@@ -114,7 +114,8 @@ def roll(asked: RollRequest, files: PolicyFiles, run: CommandRun) -> Output:
         summary_key="summary",
         findings={
             one.name: OutputFinding(
-                int(one.rows.sum()), "segment", partial(_found, found.audit, one)
+                *(int(one.rows.sum()), "segment"),
+                partial(_told, found.audit, np.flatnonzero(one.rows)[:MOST_FINDING_LINES]),
             )
             for one in found.audit.findings
         },
@@ -123,8 +124,8 @@ def roll(asked: RollRequest, files: PolicyFiles, run: CommandRun) -> Output:
     )
 
 
-def _found(audit: RollAudit, finding: Finding) -> Iterator[str]:
-    numbers = np.flatnonzero(finding.rows)[:MOST_FINDING_LINES]
+def _told(audit: RollAudit, numbers: npt.NDArray[np.int64]) -> Iterator[str]:
+    """Yield what is to be said of some segments."""
     for row in roll_table(audit).take(pa.array(numbers)).to_pylist():
         parts = "; ".join(_parts(row)) or f"ended by {row['ended_by']}"
         yield f"{_segment_name(row)}: {parts}"
@@ -229,9 +230,7 @@ def _sentences(audit: RollAudit) -> Iterator[str]:
     numbers = np.flatnonzero(by_name["overdue"] | by_name["early"] | by_name["doubtful"])
     if not numbers.size:
         return
-    some = roll_table(audit).take(pa.array(numbers[:_MOST_SENTENCES])).to_pylist()
-    for row in some:
-        yield f"{_segment_name(row)}: {'; '.join(_parts(row))}"
+    yield from _told(audit, numbers[:_MOST_SENTENCES])
     if numbers.size > _MOST_SENTENCES:
         yield f"and {numbers.size - _MOST_SENTENCES:,} more; --format jsonl shows all of them"
 

@@ -123,10 +123,12 @@ def verify_quick(request: QuickRequest, engine: Engine, warn: Callable[[str], No
     catalog = catalog_at(Location.of(str(place)), warn=warn)
     catalog.require_source(Location.of(request["source"]))
     snapshot = choose(catalog, None, warn).snapshot
-    files, without = plan_quick(catalog, snapshot, topics)
+    files, without = _plan(catalog, snapshot, topics)
     if not files.num_rows and not without:
         require_topics(topics, topics_of(catalog, snapshot))
-    found = _compare(files, engine)
+    marks = first_seen(files["index_uri"].to_pylist())
+    work = Work(Phase.READING_INDEXES, marks=marks, command="verify")
+    found = engine.run_on_bins(files, _check_bin, work=work)
     by_verdict: dict[IndexKind, Counter[QuickVerdict]] = {kind: Counter() for kind in IndexKind}
     for checked in found:
         for (kind, verdict), count in checked.counts.items():
@@ -150,15 +152,11 @@ class _Checked(NamedTuple):
     not_identical: list[CheckedIndexFile]
 
 
-class QuickPlan(NamedTuple):
-    """The plan of a quick verification; no index file is opened yet."""
+def _plan(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str]) -> tuple[pa.Table, int]:
+    """Return the rows that name index files, and how many segments have none.
 
-    files: pa.Table  # rows that name index files, with the files' sizes and CRCs
-    without_index_files: int  # segments whose build wrote rows only
-
-
-def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ()) -> QuickPlan:
-    """Return what is to be compared; `topics` are globs. CatalogError if a part is damaged."""
+    The rows have the files' sizes and CRCs; `topics` are globs. CatalogError if a part is damaged.
+    """
     globs = TopicGlobs.of(topics)
     chosen = [*filter(globs.matches, topics_of(catalog, snapshot))] if topics else None
     pieces = catalog.read_pieces(snapshot, [*_READ, "index_file"], chosen)
@@ -170,16 +168,10 @@ def plan_quick(catalog: Catalog, snapshot: Snapshot, topics: Sequence[str] = ())
     size = np.zeros(files.num_rows, np.int64)
     for kind in IndexKind:
         size += pc.fill_null(files[f"{kind}_bytes"], 0).to_numpy()
-    return QuickPlan(files.append_column("size_bytes", pa.array(size)), without)
+    return files.append_column("size_bytes", pa.array(size)), without
 
 
-def _compare(files: pa.Table, engine: Engine) -> list[_Checked]:
-    marks = first_seen(files["index_uri"].to_pylist())
-    work = Work(Phase.READING_INDEXES, marks=marks, command="verify")
-    return list(engine.run_on_bins(files, check_bin, work=work))
-
-
-def check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
+def _check_bin(number: int, files: pa.Table) -> Iterator[_Checked]:
     """Check the index files of one bin: the work of one task."""
     if not files.num_rows:
         return

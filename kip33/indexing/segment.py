@@ -33,7 +33,7 @@ from kip33.formats.batch import (
 from kip33.formats.byte_sources import ReadInto, ViewAt
 from kip33.formats.native import Speed, compiled, plain
 from kip33.formats.partition_metadata import EpochStart
-from kip33.formats.scan import SCAN_CHUNK_BYTES, BatchScan
+from kip33.formats.scan import BatchScan
 from kip33.formats.time_index import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -194,7 +194,6 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
     topic: str,
     settings: IndexSettings,
     native: bool | None = None,
-    chunk_bytes: int = SCAN_CHUNK_BYTES,
     watcher: Watcher | None = None,
     on_batches: Callable[[BatchColumns], None] | None = None,
     view_at: ViewAt | None = None,
@@ -225,7 +224,6 @@ def index_segment(  # parameters: where the bytes come from, and how the scan ru
         check_crc=settings.check_crc,
         seek_max_record=dialect.first_record or watcher is not None,
         native=native,
-        chunk_bytes=chunk_bytes,
         view_at=view_at,
     )
     speed = compiled if scan.native else plain

@@ -8,6 +8,7 @@ that is killed is replaced.
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -53,14 +54,6 @@ class Bin(NamedTuple):
 
     number: int
     files: pa.Table
-
-
-class Done(NamedTuple):
-    """A worker's answer for a bin: results or the error."""
-
-    number: int
-    results: list[Any]
-    error: BaseException | None = None
 
 
 class BinError(Exception):
@@ -155,7 +148,7 @@ class LocalEngine:
             return
         bins = (Bin(number, files.take(rows)) for number, rows in enumerate(bin_rows))
         with self._pool(partial(_serve_bins, run), self.workers) as pool:
-            yield from _BinRun(pool).done_bins(bins, len(bin_rows), progress)
+            yield from _bins_of_workers(pool, bins, len(bin_rows), progress)
 
     def workers_for(self, sizes_bytes: npt.NDArray[np.int64]) -> int:
         """Return the most workers for files of these sizes: 1 if a second one would not pay."""
@@ -177,11 +170,11 @@ class LocalEngine:
         how many it has. Errors of `run` are raised here, when the pieces before are taken;
         WorkerLostError and WorkerStartError as in `run_on_bins`. Closing it ends the workers.
         """
-        from kip33.local.ordered_parts import pieces_in_order, serve_parts
+        from kip33.local.ordered_parts import OrderedRun, serve_parts
 
         self.workers = workers
         with self._pool(partial(serve_parts, run), workers) as pool:
-            yield from pieces_in_order(pool, parts, segments_of)
+            yield from OrderedRun(pool, segments_of).in_order(parts)
 
     def _pool(
         self, serve: "Callable[[Link, BaseException | None], None]", workers: int
@@ -218,78 +211,67 @@ def _tell_of_bin(progress: BinProgress, number: int, before: Read) -> None:
     progress.tell(range(number), {number: READ_SO_FAR.total().less(before)})
 
 
-class _BinRun:
-    """Sends bins to the workers of a pool, and yields their results."""
+def _bins_of_workers(
+    pool: "WorkerPool", bins: Iterable[Bin], total: int, progress: BinProgress
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number and the results of each bin when a worker has done it.
 
-    def __init__(self, pool: "WorkerPool") -> None:
-        """Begin with no bin."""
-        self._pool = pool
-        self._busy: dict[Worker, Bin] = {}
-        self._idle: list[Worker] = []
-        self._attempts: dict[int, int] = {}
+    Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and WorkerStartError
+    if the machine's limits allow fewer processes or open files.
+    """
+    waiting, idle = iter(bins), pool.start()[::-1]
+    busy: dict[Worker, Bin] = {}
+    attempts: Counter[int] = Counter()
+    finished: set[int] = set()
 
-    def done_bins(
-        self, bins: Iterable[Bin], total: int, progress: BinProgress
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number and the results of each bin when it is done.
-
-        Raises errors of `run`, WorkerLostError for a bin whose workers are killed, and
-        WorkerStartError if the machine's limits allow fewer processes or open files.
-        """
-        most = min(self._pool.most, total)
-        self._idle = self._pool.start(most)[::-1]
-        waiting = iter(bins)
-        finished: set[int] = set()
-
-        def tell_progress() -> None:
-            under_way = {one.number: worker.read() for worker, one in self._busy.items()}
-            progress.tell(finished, under_way)
-
-        while len(finished) < total:
-            while self._idle and (work_bin := next(waiting, None)) is not None:
-                self._begin(self._idle.pop(), work_bin)
-            for worker in self._pool.answered(self._busy, _TOLD_SECONDS, tell_progress):
-                done = self._finish(worker)
-                if done is not None:
-                    finished.add(done.number)
-                    tell_progress()
-                    yield done.number, done.results
-
-    def _begin(self, worker: "Worker", work_bin: Bin) -> None:
-        self._attempts[work_bin.number] = self._attempts.get(work_bin.number, 0) + 1
-        self._busy[worker] = work_bin
-        files = work_bin.files
+    def begin(worker: "Worker", work_bin: Bin) -> None:
+        number, files = work_bin
+        attempts[number] += 1
+        busy[worker] = work_bin
         name = next((one for one in _NAMES if one in files.column_names), files.column_names[0])
         worker.begin(str(files[name][0].as_py()), files.num_rows)
         worker.send(work_bin)
 
-    def _finish(self, worker: "Worker") -> Done | None:
-        """Return a worker's answer; None for a line of it, or if another one got its bin."""
-        work_bin = self._busy[worker]
-        try:
-            answer: Done | None = self._pool.receive(worker)
-        except (EOFError, OSError) as error:  # it has ended, perhaps in the middle of its answer
-            del self._busy[worker]
-            self._begin(
-                self._pool.replace(worker, self._attempts[work_bin.number], error), work_bin
-            )
-            return None
-        if answer is None:
-            return None
-        del self._busy[worker]
-        worker.work = None
-        self._idle.append(worker)
-        if answer.error:
-            raise answer.error
-        return answer
+    def tell_progress() -> None:
+        progress.tell(finished, {one.number: worker.read() for worker, one in busy.items()})
+
+    while len(finished) < total:
+        while idle and (work_bin := next(waiting, None)) is not None:
+            begin(idle.pop(), work_bin)
+        for worker in pool.answered(busy, _TOLD_SECONDS, tell_progress):
+            work_bin = busy[worker]
+            try:
+                answer: list[Any] | BaseException | None = pool.receive(worker)
+            except (EOFError, OSError) as error:  # it has ended, maybe inside its answer
+                del busy[worker]
+                begin(pool.replace(worker, attempts[work_bin.number], error), work_bin)
+                continue
+            if answer is None:  # it has said a line
+                continue
+            del busy[worker]
+            worker.work = None
+            idle.append(worker)
+            if isinstance(answer, BaseException):
+                raise answer
+            finished.add(work_bin.number)
+            tell_progress()
+            yield work_bin.number, answer
 
 
 def _serve_bins(
     run: Callable[[int, pa.Table], Iterable[Any]], link: "Link", failure: BaseException | None
 ) -> None:
-    """Answer each Bin that the parent sends with a Done; return when it sends None."""
+    """Answer each Bin that the parent sends with results or an error, until it sends None."""
+    from kip33.local.worker_pool import portable
+
     while (work_bin := link.receive()) is not None:
-        link.send(Done(work_bin.number, [], failure) if failure else _answer(work_bin, run))
+        answer: list[Any] | BaseException | None = failure
+        try:
+            if not failure:
+                answer = _results_of_bin(run, *work_bin)
+        except Exception as error:
+            answer = portable(error)
+        link.send(answer)
 
 
 def _results_of_bin(
@@ -308,12 +290,3 @@ def _results_of_bin(
         if type(error) is ValueError:  # pyarrow's errors are subclasses
             raise BinError(str(error)) from error
         raise
-
-
-def _answer(work_bin: Bin, run: Callable[[int, pa.Table], Iterable[Any]]) -> Done:
-    try:
-        return Done(work_bin.number, _results_of_bin(run, work_bin.number, work_bin.files))
-    except Exception as error:
-        from kip33.local.worker_pool import portable
-
-        return Done(work_bin.number, [], portable(error))

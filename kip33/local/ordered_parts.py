@@ -9,6 +9,7 @@ Pieces are pickled, and the buffers of Arrow's arrays are not: they go into a fi
 has no name, which the parent maps. The system frees it when both have closed it, or have ended.
 """
 
+import io
 import mmap
 import os
 import pickle
@@ -16,8 +17,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import cycle, islice
 from multiprocessing import reduction
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from kip33.local.worker_pool import Link, Worker, WorkerPool, portable
 
@@ -35,24 +37,19 @@ _HAS_MEMORY_FILES: Final = hasattr(os, "memfd_create")  # Linux
 
 
 class _Sent(NamedTuple):
-    """Pieces of a part: pickled ones, and the sizes of their buffers."""
+    """Pieces of a part: pickled ones, and the sizes of their buffers; and maybe its end."""
 
     pieces: list[tuple[bytes, list[int]]]
-    size_bytes: int  # of all buffers, with what aligns them
-    inside: bytes | None  # the buffers; None: in the file that comes next
-    file_number: int | None = None  # of that file, if the worker can use it again
+    inside: bytes | None = None  # the buffers; None: in the file that comes next
+    file: int | None = None  # the worker's descriptor of that file, if it can use it again
+    is_end: bool = False
+    error: BaseException | None = None  # at the end
 
 
 class _Taken(NamedTuple):
     """The parent has taken a message; it has released the memory of these files."""
 
     released: list[int]
-
-
-class _Ended(NamedTuple):
-    """The end of a part, or the error at it."""
-
-    error: BaseException | None = None
 
 
 class _Assigned:
@@ -65,81 +62,67 @@ class _Assigned:
         self.is_dropped = False  # the other pieces are not wanted, nor the error after them
 
 
-def pieces_in_order(
-    pool: WorkerPool, parts: Iterable[Part], segments_of: Callable[[Part], tuple[str, int]]
-) -> Iterator[tuple[Part, Iterator[Any]]]:
-    """Yield each part with its pieces; the workers of `pool` run `serve_parts`."""
-    run = _OrderedRun(pool, segments_of)
-    waiting = enumerate(parts)
-    while True:
-        while run.has_room() and (numbered := next(waiting, None)) is not None:
-            run.assign(numbered[1], numbered[0] % pool.most)
-        if not run.assigned:
-            return
-        pieces = run.pieces()
-        yield run.assigned[0].part, pieces
-        run.assigned[0].is_dropped = True
-        for _ in pieces:  # what the consumer has not taken
-            pass
-        run.finish()
-
-
-class _OrderedRun:
-    """The parts that workers have, and those workers."""
+class OrderedRun:
+    """The parts that workers have, and those workers, which run `serve_parts`."""
 
     def __init__(self, pool: WorkerPool, segments_of: Callable[[Any], tuple[str, int]]) -> None:
         """Start the workers."""
         self._pool, self._segments_of = pool, segments_of
-        self._workers = pool.start(pool.most)
-        self.assigned: deque[_Assigned] = deque()
+        self._workers = pool.start()
+        self._assigned: deque[_Assigned] = deque()
 
-    def has_room(self) -> bool:
-        return len(self.assigned) < _PARTS_AHEAD * len(self._workers)
+    def in_order(self, parts: Iterable[Part]) -> Iterator[tuple[Part, Iterator[Any]]]:
+        """Yield each part with its pieces."""
+        waiting, numbers = iter(parts), cycle(range(len(self._workers)))
+        while True:
+            for part in islice(waiting, _PARTS_AHEAD * len(self._workers) - len(self._assigned)):
+                self._assign(_Assigned(part, next(numbers)))
+            if not self._assigned:
+                return
+            first = self._assigned[0]
+            pieces = self._pieces(first)
+            yield first.part, pieces
+            first.is_dropped = True
+            for _ in pieces:  # what the consumer has not taken
+                pass
+            self._assigned.popleft()
+            if all(one.number != first.number for one in self._assigned):
+                self._workers[first.number].work = None
 
-    def assign(self, part: Any, number: int) -> None:
-        """Send a part to the worker of this number."""
-        self.assigned.append(_Assigned(part, number))
-        worker = self._workers[number]
+    def _assign(self, one: _Assigned) -> None:
+        """Send a part to its worker."""
+        self._assigned.append(one)
+        worker = self._workers[one.number]
         if worker.work is None:
-            worker.begin(*self._segments_of(part))
-        worker.send(part)
+            worker.begin(*self._segments_of(one.part))
+        worker.send(one.part)
 
-    def finish(self) -> None:
-        """Go to the next part; note which workers have none."""
-        number = self.assigned.popleft().number
-        later = next((one for one in self.assigned if one.number == number), None)
-        worker = self._workers[number]
-        if later is None:
-            worker.work = None
-        else:
-            worker.begin(*self._segments_of(later.part))
-
-    def pieces(self) -> Iterator[Any]:
+    def _pieces(self, first: _Assigned) -> Iterator[Any]:
         """Yield the pieces of the first part; the end of its worker is not seen by the caller."""
-        first = self.assigned[0]
+        self._workers[first.number].begin(*self._segments_of(first.part))
         skipped = 0
         while True:
             worker = self._workers[first.number]
             self._pool.answered([worker], 1.0)
             try:
-                message = self._pool.receive(worker)
-                found = _arrived(message, worker) if isinstance(message, _Sent) else ()
+                message: _Sent | None = self._pool.receive(worker)
+                found = _arrived(message, worker) if message else ()
             except (EOFError, OSError) as error:
                 self._replace(worker, first, error)
                 skipped = 0
                 continue
-            if isinstance(message, _Ended):
-                if message.error and not first.is_dropped:
-                    raise message.error
-                return
             for piece in found:
                 skipped += 1
                 if skipped > first.taken:  # else it was taken before a worker was lost
                     first.taken += 1
                     yield piece
-            if isinstance(message, _Sent):
-                del found, message
-                worker.send(_Taken(worker.take_released()))
+            if message is None:  # it has said a line
+                continue
+            worker.send(_Taken([worker.released.popleft() for _ in range(len(worker.released))]))
+            if message.error and not first.is_dropped:
+                raise message.error
+            if message.is_end:
+                return
 
     def _replace(self, lost: Worker, first: _Assigned, error: Exception) -> None:
         """Give the parts of a worker that was killed to a new one."""
@@ -147,7 +130,7 @@ class _OrderedRun:
         first.attempts += 1
         self._workers[first.number] = worker
         worker.begin(*self._segments_of(first.part))
-        for one in self.assigned:
+        for one in self._assigned:
             if one.number == first.number:
                 worker.send(one.part)
 
@@ -155,17 +138,15 @@ class _OrderedRun:
 def _arrived(sent: _Sent, worker: Worker) -> Iterator[Any]:
     """Return the pieces of a message, whose buffers are in mapped memory."""
     if sent.inside is not None:
-        data = memoryview(sent.inside)
-    else:
-        descriptor = reduction.recv_handle(worker.connection)
-        try:
-            mapped = mmap.mmap(descriptor, sent.size_bytes, prot=mmap.PROT_READ)
-        finally:
-            os.close(descriptor)
-        if sent.file_number is not None:  # known when no array uses the memory any longer
-            weakref.finalize(mapped, worker.released.append, sent.file_number).atexit = False
-        data = memoryview(mapped)
-    return _unpickled(sent.pieces, data)
+        return _unpickled(sent.pieces, memoryview(sent.inside))
+    descriptor = reduction.recv_handle(worker.connection)
+    try:
+        mapped = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+    if sent.file is not None:  # known when no array uses the memory any longer
+        weakref.finalize(mapped, worker.released.append, sent.file).atexit = False
+    return _unpickled(sent.pieces, memoryview(mapped))
 
 
 def _unpickled(pieces: list[tuple[bytes, list[int]]], data: memoryview) -> Iterator[Any]:
@@ -180,33 +161,6 @@ def _unpickled(pieces: list[tuple[bytes, list[int]]], data: memoryview) -> Itera
 
 def _aligned(size_bytes: int) -> int:
     return -(-size_bytes // _ALIGNED) * _ALIGNED
-
-
-class _MemoryFiles:
-    """Files in memory; those that the parent has released are written again.
-
-    New memory is cleared by the kernel, which takes longer than to read most records.
-    """
-
-    def __init__(self) -> None:
-        """Begin without files."""
-        self._files: dict[int, int] = {}  # number to descriptor
-        self._free: deque[int] = deque()
-
-    def release(self, numbers: Iterable[int]) -> None:
-        """Note which files may be written again."""
-        self._free.extend(numbers)
-
-    def take(self, size_bytes: int) -> tuple[int, int | None]:
-        """Return a file with room, and its number; without a number it must be closed."""
-        number = self._free.popleft() if self._free else None
-        if number is None and len(self._files) < _MOST_FILES:
-            number = len(self._files)
-            self._files[number] = os.memfd_create("kip33")
-        descriptor = os.memfd_create("kip33") if number is None else self._files[number]
-        if os.fstat(descriptor).st_size < size_bytes:
-            os.ftruncate(descriptor, size_bytes)
-        return descriptor, number
 
 
 def serve_parts(
@@ -224,8 +178,7 @@ def serve_parts(
                     del piece
         except Exception as found:
             error = portable(found)
-        sender.flush()
-        link.send(_Ended(error))
+        sender.flush(is_end=True, error=error)
 
 
 class _Sender:
@@ -236,14 +189,12 @@ class _Sender:
         self._link = link
         self._parts: deque[Any] = deque()
         self._unread: deque[int] = deque()  # bytes of each message
-        self._files = _MemoryFiles()
+        self._files: set[int] = set()  # in memory, which are written again
+        self._free: deque[int] = deque()  # of these, those that the parent has released
         self._changed = threading.Condition()
-        self._clear()
-
-    def _clear(self) -> None:
         self._pieces: list[tuple[bytes, list[int]]] = []
         self._buffers: list[memoryview] = []
-        self._size_bytes = 0
+        self._pickled_bytes = self._size_bytes = 0  # of pickles; of buffers, with what aligns them
 
     def listen(self) -> None:
         """Take what the parent sends, whatever this process does: the parent never waits long."""
@@ -256,7 +207,7 @@ class _Sender:
             with self._changed:
                 if isinstance(message, _Taken):
                     self._unread.popleft()
-                    self._files.release(message.released)
+                    self._free.extend(message.released)
                 else:
                     self._parts.append(message)
                 self._changed.notify()
@@ -277,41 +228,51 @@ class _Sender:
         self._pieces.append((pickled, sizes))
         self._buffers += buffers
         self._size_bytes += sum(map(_aligned, sizes))
-        if self._size_bytes + sum(len(one) for one, _ in self._pieces) >= _ENOUGH_BYTES:
+        self._pickled_bytes += len(pickled)
+        if self._size_bytes + self._pickled_bytes >= _ENOUGH_BYTES:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, *, is_end: bool = False, error: BaseException | None = None) -> None:
         """Send what was not sent yet, as soon as the parent has taken enough."""
-        if not self._pieces:
-            return
         size_bytes = self._size_bytes
-        weight = size_bytes + sum(len(one) for one, _ in self._pieces)
+        weight = size_bytes + self._pickled_bytes
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(weight))
             self._unread.append(weight)
         if size_bytes > _INSIDE_BYTES and _HAS_MEMORY_FILES:
-            with self._changed:
-                descriptor, number = self._files.take(size_bytes)
-            self._write(descriptor)
-            self._link.send(_Sent(self._pieces, size_bytes, None, number), descriptor)
-            if number is None:
-                os.close(descriptor)
+            descriptor = self._memory_file(size_bytes)
+            is_kept = descriptor in self._files
+            with open(descriptor, "wb", closefd=not is_kept) as file:
+                file.seek(0)
+                self._write(file)
+                file.flush()
+                sent = _Sent(self._pieces, None, descriptor if is_kept else None, is_end, error)
+                self._link.send(sent, descriptor)
         else:
-            inside = b"".join(
-                bytes(one).ljust(_aligned(one.nbytes), b"\0") for one in self._buffers
-            )
-            self._link.send(_Sent(self._pieces, size_bytes, inside))
-        self._clear()
+            inside = io.BytesIO()
+            self._write(inside)
+            self._link.send(_Sent(self._pieces, inside.getvalue(), None, is_end, error))
+        self._pieces, self._buffers = [], []
+        self._pickled_bytes = self._size_bytes = 0
 
     def _has_room(self, weight: int) -> bool:
         if not self._unread:
             return True
         return sum(self._unread) + weight <= MOST_UNREAD_BYTES and len(self._unread) < _MOST_UNREAD
 
-    def _write(self, descriptor: int) -> None:
-        at = 0
+    def _memory_file(self, size_bytes: int) -> int:
+        """Return a file in memory with room; one that is not in `_files` must be closed.
+
+        New memory is cleared by the kernel, which takes longer than to read most records.
+        """
+        descriptor = self._free.popleft() if self._free else os.memfd_create("kip33")
+        if len(self._files) < _MOST_FILES:
+            self._files.add(descriptor)
+        if os.fstat(descriptor).st_size < size_bytes:
+            os.ftruncate(descriptor, size_bytes)
+        return descriptor
+
+    def _write(self, file: BinaryIO) -> None:
         for buffer in self._buffers:
-            done = 0
-            while done < buffer.nbytes:
-                done += os.pwrite(descriptor, buffer[done:], at + done)
-            at += _aligned(buffer.nbytes)
+            file.write(buffer)
+            file.write(bytes(_aligned(buffer.nbytes) - buffer.nbytes))

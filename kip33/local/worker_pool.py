@@ -106,18 +106,18 @@ class WorkerPool:
         """End all workers: idle ones with a message, the others with SIGTERM, then SIGKILL."""
         for worker in self._workers:
             if worker.work is None:
-                worker.ask_to_end()
+                worker.send(None)  # nothing more comes
             else:
                 worker.process.terminate()
         for worker in self._workers:
             worker.wait_for_end()
 
-    def start(self, workers: int) -> list["Worker"]:
-        """Start workers before the first work is sent: a large bin waits until it is read.
+    def start(self) -> list["Worker"]:
+        """Start all workers before the first work is sent: a large bin waits until it is read.
 
         Raises WorkerStartError if the machine's limits allow fewer processes or open files.
         """
-        for _ in range(workers):
+        for _ in range(self.most):
             worker = self._new_worker()
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             if worker.connection.fileno() >= limit - min(_FILES_OF_A_BIN, limit // 2):
@@ -201,7 +201,7 @@ class Worker:
             daemon=True,
         )
         self.work: str | None = None  # its segments, as a line names them; None: it is idle
-        self.released: deque[int] = deque()  # numbers of its files in memory, not yet told
+        self.released: deque[int] = deque()  # files in memory, not yet told; any thread adds some
         self.cpu_time = ""
         self.is_named = False  # as silent, with the work that it has
         if not is_forked:  # else the first spawned process starts it, which unblocks signals
@@ -222,10 +222,6 @@ class Worker:
         with suppress(OSError):
             self.connection.send(message)
 
-    def take_released(self) -> list[int]:
-        """Return the numbers in `released`, each once; any thread may add some meanwhile."""
-        return [self.released.popleft() for _ in range(len(self.released))]
-
     def read_cpu_time(self) -> str:
         """Return the ticks that the process has used; empty where the system does not say."""
         try:
@@ -237,11 +233,6 @@ class Worker:
     def read(self) -> Read:
         """Return what was read for its bin."""
         return Read(*self._counts)
-
-    def ask_to_end(self) -> None:
-        """Tell an idle worker that nothing more comes."""
-        with suppress(OSError):
-            self.connection.send(None)
 
     def wait_for_end(self) -> None:
         """Wait until the process has ended; kill it if it takes too long."""

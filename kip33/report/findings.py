@@ -32,14 +32,6 @@ _DAMAGE: Final = {
     SegmentStatus.ARCHIVED: "in S3 Glacier; its timestamps are not known until it is restored",
     UNWRITTEN: "of segments of this size; the next build tries again",
 }
-_SUSPECTED: Final = {
-    Suspicion.FUTURE: "a timestamp in the future",
-    Suspicion.SECONDS: "a timestamp in seconds instead of milliseconds",
-    Suspicion.MICROSECONDS: "a timestamp in microseconds instead of milliseconds",
-    Suspicion.NANOSECONDS: "a timestamp in nanoseconds instead of milliseconds",
-    Suspicion.BEFORE_1990: "a timestamp before 1990",
-    Suspicion.BACKFILL: "timestamps that had expired when the file was last written",
-}
 _HOLES: Final = {
     HoleKind.CERTAIN: (FindingLevel.PROBLEM, "no segment has them"),
     HoleKind.AFTER_DAMAGE: (FindingLevel.PROBLEM, "the segment before is damaged"),
@@ -123,8 +115,7 @@ def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
         *_overlaps(sources),
         *_older_topics(sources),
         *_blocked(sources),
-        *_suspicions(sources),
-        *_untrusted(sources),
+        *_doubts(sources),
         *_orphans(sources),
         *_deletable(sources),
     ]
@@ -224,11 +215,6 @@ def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
         yield ReportFinding(level, found.segments, text, examples, command, found.new)
 
 
-def _below_source(uris: Sequence[str], sources: FindingSources) -> tuple[str, ...]:
-    """Return the paths of logs below the archive."""
-    return tuple(uri.removeprefix(f"{sources.snapshot.source}/") for uri in uris)
-
-
 def _overlaps(sources: FindingSources) -> Iterator[ReportFinding]:
     overlapping = {one.topic: sum(one.overlaps.values()) for one in sources.topics}
     count = sum(overlapping.values())
@@ -258,19 +244,16 @@ def _blocked(sources: FindingSources) -> Iterator[ReportFinding]:
         yield ReportFinding(FindingLevel.WARNING, count, text, examples, command)
 
 
-def _suspicions(sources: FindingSources) -> Iterator[ReportFinding]:
-    for kind, what in _SUSPECTED.items():
-        found = sources.sums.kinds[kind]
-        if found.segments:
-            text = f"{counted(found.segments, 'segment')} with {what}."
-            examples = _below_source(found.log_uris(), sources)
-            options = ("--ignore-future", "1h") if kind is Suspicion.FUTURE else ()
-            command = sources.words.of_retention(*options) or sources.words.of_timestamps()
-            level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
-            yield ReportFinding(level, found.segments, text, examples, command)
-
-
-_DOUBTED: Final = {
+_DOUBTS: Final[Mapping[Suspicion | Doubt, tuple[str, str]]] = {
+    Suspicion.FUTURE: ("segment", "with a timestamp in the future"),
+    Suspicion.SECONDS: ("segment", "with a timestamp in seconds instead of milliseconds"),
+    Suspicion.MICROSECONDS: ("segment", "with a timestamp in microseconds instead of milliseconds"),
+    Suspicion.NANOSECONDS: ("segment", "with a timestamp in nanoseconds instead of milliseconds"),
+    Suspicion.BEFORE_1990: ("segment", "with a timestamp before 1990"),
+    Suspicion.BACKFILL: (
+        "segment",
+        "with timestamps that had expired when the file was last written",
+    ),
     Doubt.BY_FILE: ("segment", "without timestamps: the time of the file is used"),
     Doubt.UNVERIFIED: ("unverified segment", "whose log the build did not read"),
     Doubt.TIERED: (
@@ -289,14 +272,19 @@ _DOUBTED: Final = {
 }
 
 
-def _untrusted(sources: FindingSources) -> Iterator[ReportFinding]:
-    for doubt, (what, why) in _DOUBTED.items():
-        found = sources.sums.kinds[doubt]
+def _doubts(sources: FindingSources) -> Iterator[ReportFinding]:
+    below, words = f"{sources.snapshot.source}/", sources.words
+    for kind, (what, why) in _DOUBTS.items():
+        found = sources.sums.kinds[kind]
         if found.segments:
             text = f"{counted(found.segments, what)} {why}."
-            examples = _below_source(found.log_uris(), sources)
-            command = sources.words.of_retention() or sources.words.of_catalog("segments")
-            yield ReportFinding(FindingLevel.WARNING, found.segments, text, examples, command)
+            examples = tuple(uri.removeprefix(below) for _, uri in found.largest)
+            options = ("--ignore-future", "1h") if kind is Suspicion.FUTURE else ()
+            is_suspected = isinstance(kind, Suspicion)
+            closer = words.of_timestamps() if is_suspected else words.of_catalog("segments")
+            command = words.of_retention(*options) or closer
+            level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
+            yield ReportFinding(level, found.segments, text, examples, command)
 
 
 def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:

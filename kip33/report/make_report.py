@@ -39,13 +39,7 @@ from kip33.report.facts import (
     Totals,
 )
 from kip33.report.findings import CommandWords, FindingSources, findings_of
-from kip33.report.segment_sums import (
-    DRAWN,
-    SegmentSums,
-    forecast_moments,
-    forecast_of,
-    summed,
-)
+from kip33.report.segment_sums import DRAWN, SegmentSums, forecast_moments, summed
 from kip33.report.timelines import PartitionRanking, make_timelines, topics_shown
 from kip33.retention.evaluation import (
     RetentionRequest,
@@ -185,8 +179,13 @@ class _Judged(NamedTuple):
         return make_timelines(drawn, ranking, self.sums.axis())
 
     def forecast(self) -> tuple[FreedFacts, ...]:
-        """Return what becomes deletable on each day."""
-        return forecast_of(self.freed, self.asked)
+        """Return what becomes deletable on each day; the first is what is deletable now."""
+        moments_ms = self.asked.moments_ms
+        segments, sizes = (dict.fromkeys(moments_ms, 0) for _ in range(2))
+        for row in self.freed.to_pylist():
+            segments[row["at_ms"]] += row["segments"]
+            sizes[row["at_ms"]] += row["bytes"]
+        return tuple(FreedFacts(at, segments[at], sizes[at]) for at in moments_ms)
 
     def total(self, name: str) -> int:
         """Return a sum over all partitions."""
@@ -266,10 +265,32 @@ def _changes(
     if before is None:
         return None
     try:
-        return _changes_since(catalog, before, snapshot)
+        changed = difference(catalog, before, snapshot)
     except CatalogError as error:
         warnings.append(f"the snapshot before cannot be compared: {error}")
         return None
+    has = _rows_by_change(changed)
+    sizes = [pc.fill_null(changed[name], 0).to_numpy() for name in _SIZES]
+    grown = sizes[1] - sizes[0]
+    worth = np.logical_or.reduce([has[change] for change in _WORTH_LISTING])
+    listed = changed.filter(pa.array(worth))
+    counts = count_changes(changed)
+    return Changes(
+        before.name,
+        before.created_ms,
+        {str(change): count for change, count in counts.items()},
+        {str(change): int(grown[has[change]].sum()) for change in counts},
+        int(grown.sum()),
+        tuple(
+            ChangedSegment(
+                row["log_uri"],
+                tuple(row["changes"]),
+                *(row[name] for name in _SIZES),
+            )
+            for row in listed.slice(0, _MOST_CHANGED).to_pylist()
+        ),
+        max(0, listed.num_rows - _MOST_CHANGED),
+    )
 
 
 def _totals(snapshot: Snapshot, judged: _Judged, topics: Sequence[TopicTotals]) -> Totals:
@@ -308,33 +329,6 @@ def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
         raise catalog.removed(snapshot) from error
     sha256 = hashlib.sha256(commit).hexdigest()
     return Evidence(snapshot.name, snapshot.created_ms, snapshot.rows, place.uri, sha256)
-
-
-def _changes_since(catalog: Catalog, before: Snapshot, snapshot: Snapshot) -> Changes:
-    """Return what changed; CatalogError if a part of either is damaged."""
-    changed = difference(catalog, before, snapshot)
-    has = _rows_by_change(changed)
-    sizes = [pc.fill_null(changed[name], 0).to_numpy() for name in _SIZES]
-    grown = sizes[1] - sizes[0]
-    worth = np.logical_or.reduce([has[change] for change in _WORTH_LISTING])
-    listed = changed.filter(pa.array(worth))
-    counts = count_changes(changed)
-    return Changes(
-        before.name,
-        before.created_ms,
-        {str(change): count for change, count in counts.items()},
-        {str(change): int(grown[has[change]].sum()) for change in counts},
-        int(grown.sum()),
-        tuple(
-            ChangedSegment(
-                row["log_uri"],
-                tuple(row["changes"]),
-                *(row[name] for name in _SIZES),
-            )
-            for row in listed.slice(0, _MOST_CHANGED).to_pylist()
-        ),
-        max(0, listed.num_rows - _MOST_CHANGED),
-    )
 
 
 def _rows_by_change(changed: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:

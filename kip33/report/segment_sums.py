@@ -16,7 +16,7 @@ import pyarrow as pa
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.catalog_columns import int64_column_of
 from kip33.catalog.segment_order import PARTITION
-from kip33.report.facts import AgeFacts, DisorderFacts, FreedFacts
+from kip33.report.facts import AgeFacts, DisorderFacts
 from kip33.retention.evaluation import JudgedRows, RetentionRequest, judged_tables
 from kip33.retention.partition_texts import name_of
 from kip33.retention.snapshot_sums import SUMMED, SnapshotSums, sums_of, sums_of_all
@@ -87,10 +87,6 @@ class SegmentKind:
         self.segments += int(numbers.size)
         self.bytes += int(sizes.sum())
         self.largest = sorted(found, key=lambda one: -one[0])[:MOST_EXAMPLES]
-
-    def log_uris(self) -> list[str]:
-        """Return the URIs of the largest logs."""
-        return [uri for _, uri in self.largest]
 
 
 def untrusted(judged: JudgedRows) -> Bools:
@@ -218,15 +214,6 @@ def summed(catalog: Catalog, snapshot: Snapshot, request: RetentionRequest) -> S
 def forecast_moments(now_ms: int, days: int) -> list[int]:
     """Return the times of a forecast: now, and each of the next days."""
     return [now_ms + day * _DAY_MS for day in range(days + 1)]
-
-
-def forecast_of(freed: pa.Table, request: RetentionRequest) -> tuple[FreedFacts, ...]:
-    """Return what becomes deletable on each day from now on; the first is what is deletable now."""
-    segments, sizes = (dict.fromkeys(request.moments_ms, 0) for _ in range(2))
-    for row in freed.to_pylist():
-        segments[row["at_ms"]] += row["segments"]
-        sizes[row["at_ms"]] += row["bytes"]
-    return tuple(FreedFacts(at, segments[at], sizes[at]) for at in request.moments_ms)
 
 
 def _kinds_in(judged: JudgedRows) -> Iterator[tuple[str, Bools]]:

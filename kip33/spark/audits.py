@@ -90,7 +90,7 @@ def timestamp_profile(
     arrays of (`up_to_ms`, `batches`). Raises LocationError for a missing directory or one without
     segments, CatalogError for a damaged catalog, ValueError for a wrong argument.
     """
-    source, _ = given_places(spark, source, (), options)
+    [source] = given_places(spark, [source], options)
     engine = SparkEngine.of(spark, options)
     request = picked(TimestampRequest, options, source=source)
     how = (milliseconds_of(now_ms), lambda: engine, warn_caller, options["on_progress"])

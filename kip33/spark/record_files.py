@@ -1,6 +1,5 @@
 """Records as a folder of Parquet files, which the tasks of a Spark session write."""
 
-import os
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -49,9 +48,7 @@ def write_records(
 
     Raises LocationError, CatalogError, PublishError and ValueError as `kip33.write_records` does.
     """
-    first, *more = [*places_of(source), os.fspath(to)]
-    name, others = given_places(spark, first, more, options, writes=True)
-    *places, target = [name, *filter(None, others)]
+    *places, target = given_places(spark, [*places_of(source), to], options, writes=True)
     request = WriteRequest.of(places, target, **picked(ReadOptions, options))
     engine = SparkEngine.of(spark, options)
     return write_new_records(request, engine, now_ms=milliseconds_of(now_ms), warn=warn_caller)

@@ -43,7 +43,6 @@ from kip33.spark.tasks import (
     arrow_schema,
     collect_table,
     judge_in_tasks,
-    map_by_partition,
     map_in_place,
     run_in_arrow,
     segments_of,
@@ -163,10 +162,9 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
 
     Raises ValueError for a `now_ms` that is not a time.
     """
-    run = partial(_sums, now_ms=milliseconds_of(now_ms))
-    of_none = run(arrow_schema(judged.schema).empty_table())
-    schema = StructType([*from_arrow_schema(of_none.schema)])
-    return map_by_partition(judged, run, schema).orderBy(*PARTITION)
+    by_partition = judged.repartition(*PARTITION)
+    sums = summarize_in_place(by_partition, now_ms=milliseconds_of(now_ms))
+    return sums.orderBy(*PARTITION)
 
 
 def sums_of_snapshot(
@@ -232,7 +230,7 @@ def _judge_parts(
 
 
 def summarize_in_place(judged: DataFrame, *, now_ms: int) -> DataFrame:
-    """Return what `summarize_partitions` returns, of rows that `judged_rows` returned."""
+    """Return what `summarize_partitions` returns, of rows whose partitions each are in one task."""
     run = partial(_sums, now_ms=now_ms)
     of_none = run(arrow_schema(judged.schema).empty_table())
     return map_in_place(judged, run, StructType([*from_arrow_schema(of_none.schema)]))

@@ -127,10 +127,8 @@ def read_segments(
             "pandas, or use kip33.spark.register"
         )
     reading = Reading.of(**picked(ReadOptions, options))
-    first, *more = places_of(source)
-    name, others = given_places(spark, first, more, options)
+    places = given_places(spark, places_of(source), options)
     most = max(cores(spark), cores_to_come(spark))
-    places = [name, *filter(None, others)]
     tasks = tasks_of(reading, reading.partitions(source_at(places)), most)
     work = [pickle.dumps(one) for one in tasks]
     schema = spark_schema(reading)

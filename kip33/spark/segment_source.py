@@ -84,10 +84,6 @@ class SegmentSource(DataSource):
         self.writer(schema, overwrite)
 
 
-class PartitionParts(InputPartition):
-    """What one task reads."""
-
-
 class RowReader(DataSourceReader):
     """Reads the rows of one query; Spark filters them."""
 
@@ -97,7 +93,7 @@ class RowReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; errors are those of `kip33.read_arrow`."""
         tasks = tasks_of(self._rows.reading, self._rows.partitions(), self._cores)
-        return [PartitionParts(one) for one in tasks]
+        return [InputPartition(one) for one in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; without parts there is one task with None."""

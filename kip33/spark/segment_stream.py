@@ -58,10 +58,6 @@ class StreamOptions(NamedTuple):
     fail_on_data_loss: bool = True
 
 
-class RangeShare(InputPartition):
-    """The offsets that one task reads, and the stores for it: neither is part of a plan's text."""
-
-
 class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """Reads the ranges of a stream; Spark makes it in a worker that plans, and in tasks."""
 
@@ -116,7 +112,10 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         return start if start and ends == begun else self._offset(ends, snapshot, start or {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the shares of a range, the same whenever it is asked for."""
+        """Return the shares of a range, the same whenever it is asked for.
+
+        Each is what one task reads, and the stores for it: neither is part of a plan's text.
+        """
         _, partitions = self._newest()
         ranges = ranges_between(
             partitions,
@@ -130,7 +129,7 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         only_committed = self._rows.reading.request.only_committed
         stores = self._rows.use_stores()
         return [
-            RangeShare((stores, share))
+            InputPartition((stores, share))
             for one in ranges
             for share in shares_of(one, start[_SHARE], only_committed=only_committed)
         ]

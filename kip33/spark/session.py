@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -132,11 +132,11 @@ def _start(
     configured = {_SUBMIT_ARGS, "SPARK_CONF_DIR"} & os.environ.keys()
     log = None if by_submit or configured else _quiet_log()
     try:
-        with (
-            _signals_wait_for_the_jvm(),
-            _submit_args(log, settings.get(_JAVA_OPTIONS, "")),
-            _stderr_to(log),
-        ):
+        with ExitStack() as starting:
+            starting.enter_context(_signals_wait_for_the_jvm())
+            if log:
+                starting.enter_context(_submit_args(log, settings.get(_JAVA_OPTIONS, "")))
+                starting.enter_context(_stderr_to(log))
             if starts_jvm:
                 _start_jvm(settings)
             if with_sql or _has_connect(settings):
@@ -228,15 +228,12 @@ def _quiet_log() -> Path:
 
 
 @contextmanager
-def _submit_args(log: Path | None, java_options: str) -> Iterator[None]:
+def _submit_args(log: Path, java_options: str) -> Iterator[None]:
     """Make a JVM that starts now log to `log`, with the environment variable that PySpark reads.
 
     `java_options` are the user's. This variable replaces that setting, so it repeats them. The
     environment is restored afterwards.
     """
-    if log is None:
-        yield
-        return
     quiet = f"-Dlog4j2.configurationFile={(log.parent / _LOG4J2_FILE).as_uri()}"
     options = " ".join((quiet, *_jvm_options(java_options), java_options))
     os.environ[_SUBMIT_ARGS] = f"--driver-java-options {shlex.quote(options)} pyspark-shell"
@@ -254,11 +251,8 @@ def _jvm_options(java_options: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _stderr_to(path: Path | None) -> Iterator[None]:
+def _stderr_to(path: Path) -> Iterator[None]:
     """Give `path` as standard error to a child process, the JVM, that starts now."""
-    if path is None:
-        yield
-        return
     sys.stderr.flush()
     ours = os.dup(2)
     theirs = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

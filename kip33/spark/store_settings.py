@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from kip33.options import Path
 from kip33.stores.filesystem_option import (
-    places_on,
     require_for_tasks,
     require_writable_store,
+    texts_on,
 )
 from kip33.stores.filesystems import filesystems_for_tasks, use_stores
 from kip33.stores.settings import (
@@ -183,32 +183,24 @@ def _of_credential_stores(configuration: Any, found: Mapping[str, str]) -> dict[
 
 
 def given_places(
-    spark: SparkSession,
-    source: str,
-    targets: Sequence[Path | None],
-    options: Any,
-    *,
-    writes: bool = False,
-) -> tuple[str, list[str | None]]:
-    """Return a source and other places in the form that a job takes, None for missing ones.
+    spark: SparkSession, named: Sequence[Path | None], options: Any, *, writes: bool = False
+) -> list[Any]:
+    """Return a source and other places as the texts that a job takes, None for missing ones.
 
     The session's settings of stores, and those of a function's options (`storage_options`,
     `filesystem`), apply from now on; with a filesystem, names become URIs. Raises ValueError for a
     filesystem that tasks cannot use, and with `writes` for one that cannot replace a file where the
     job writes.
     """
-    named = [source, *(target for target in targets if target)]
-    places = places_on(named, options["storage_options"], options["filesystem"])
+    texts, places = texts_on(named, options)
     use_session(spark)
-    if options["filesystem"] is None:
-        return source, [os.fspath(target) if target else None for target in targets]
-    if is_connect(spark):
-        raise ValueError(
-            "filesystem: a session of Spark Connect cannot send it to tasks; expected "
-            "storage_options"
-        )
-    require_for_tasks(places)
-    if writes:
-        require_writable_store(places[1:] or places)
-    uris = iter(place.uri for place in places)
-    return next(uris), [next(uris) if target else None for target in targets]
+    if options["filesystem"] is not None:
+        if is_connect(spark):
+            raise ValueError(
+                "filesystem: a session of Spark Connect cannot send it to tasks; expected "
+                "storage_options"
+            )
+        require_for_tasks(places)
+        if writes:
+            require_writable_store(places[1:] or places)
+    return texts

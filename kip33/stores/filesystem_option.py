@@ -117,6 +117,21 @@ def places_on(
     return places
 
 
+def texts_on(
+    named: Sequence[str | os.PathLike[str] | None], options: Any
+) -> tuple[list[str | None], list[Location]]:
+    """Return the places of a call as texts, None for those that are not given, and the places.
+
+    On a filesystem of the caller the texts are URIs. `options` has the `storage_options` and the
+    `filesystem`; errors are those of `places_on`.
+    """
+    given = [one for one in named if one is not None]
+    places = places_on(given, options["storage_options"], options["filesystem"])
+    has_own = options["filesystem"] is not None
+    texts = iter([place.uri for place in places] if has_own else [os.fspath(one) for one in given])
+    return [None if one is None else next(texts) for one in named], places
+
+
 def require_writable_store(places: Iterable[Location]) -> None:
     """Raise ValueError for a place whose given filesystem cannot replace a file atomically."""
     for place in places:

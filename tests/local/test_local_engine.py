@@ -313,7 +313,7 @@ def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.Monk
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     worker = Worker(partial(_serve_bins, pid_of_bin), Stores({}, {}))
-    worker.ask_to_end()
+    worker.send(None)
     worker.wait_for_end()
 
     assert blocked and blocked[0] >= {signal.SIGINT, signal.SIGTERM}
@@ -357,8 +357,9 @@ def test_all_workers_are_started_before_a_bin_is_sent(monkeypatch: pytest.Monkey
     alive: list[int] = []
     send = Worker.send
 
-    def count_and_send(worker: Worker, one: Bin) -> None:
-        alive.append(len(multiprocessing.active_children()))
+    def count_and_send(worker: Worker, one: Bin | None) -> None:
+        if one is not None:  # else the worker is told that nothing more comes
+            alive.append(len(multiprocessing.active_children()))
         send(worker, one)
 
     monkeypatch.setattr(Worker, "send", count_and_send)

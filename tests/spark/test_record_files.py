@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kip33
+from kip33.errors import LocationError
 from kip33.spark import write_records
 from tests.builders.record_questions import random_archive
 
@@ -31,3 +32,8 @@ def test_tasks_write_what_one_process_writes_and_spark_reads_it(
     assert tasks == one
     assert (by_tasks.records, by_tasks.damaged) == (here.records, here.damaged)
     assert (again.records, again.commit) == (0, None)
+
+
+def test_an_empty_folder_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(LocationError, match="the path is empty"):
+        write_records(spark, "rows", "", now_ms=0)
