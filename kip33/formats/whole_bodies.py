@@ -5,7 +5,8 @@ the records of all of them, so a small batch costs little more than its bytes.
 
 Nearly every body is what a current client writes: one zstd frame, one gzip member, snappy blocks,
 or one LZ4 frame without extras. `WholeBodies` decodes those in one step, straight into the array;
-snappy and LZ4 many in one call (`kip33.formats.body_blocks`).
+snappy and LZ4 many in one call (`kip33.formats.body_blocks`), short ones of zstd and gzip in one
+loop.
 Everything else, damage too, is left to `kip33.formats.codecs`, which decodes chunk by chunk as
 Kafka does and finds the bytes before any damage. The memory in use grows with the bytes that were
 decoded, never with a size that a header claims.
@@ -46,14 +47,14 @@ RUN_BYTES: Final = 1 << 20
 # A small log does not wait for compiled code. Bytes count as they are decompressed: a log of 700
 # bytes may have a million records.
 PLAIN_BYTES: Final = 1 << 16
-_SHORT_BODY_BYTES: Final = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
+_SHORT_BYTES: Final = 1 << 13  # as stored; a reader for such a body takes as long as the body
+_SHORT_BODY_BYTES: Final = 1 << 16  # decompressed
 _FIRST_BYTES: Final = RUN_BYTES + _SHORT_BODY_BYTES
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
 _NONE, _GZIP, _ZSTD = (CODEC_NAMES.index(name) for name in ("none", "gzip", "zstd"))
 _GZIP_START: Final = bytes.fromhex("1f8b0800")  # with other flags, ISA-L takes what zlib refuses
-_SHORT_BYTES: Final = 1 << 13  # a reader for so short a body takes as long as the body
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
@@ -132,9 +133,10 @@ class WholeBodies:
         return int(next_one)
 
     def extend(self, codec: int, stored: Iterable[memoryview]) -> list[int]:
-        """Decompress short bodies of magic 2; return where each begins, and the end of the last.
+        """Decompress short bodies, all of gzip or all of zstd, each in one call of the library.
 
-        It stops before a body that `append` must decode, and as soon as there are enough bytes.
+        Returns where each begins, and the end of the last. It stops before a body that `append`
+        must decode, and as soon as there are enough bytes.
         """
         decoder, view, stop = self._short_decoders[codec], self._view, self._stop
         bounds = [stop]
