@@ -16,7 +16,7 @@ from kip33.retention.evaluated_tables import (
 )
 from kip33.spark.catalog import written
 from kip33.stores.locations import Location
-from tests.retention.test_output_folder import OURS, TABLES
+from tests.retention.test_output_folder import OURS
 
 pytestmark = pytest.mark.spark
 
@@ -55,8 +55,8 @@ def test_a_table_that_fails_leaves_no_summary(spark: Any, tmp_path: Path) -> Non
         rows(spark, 3),
         rows(spark, 3).select(sf.raise_error(sf.lit("torn")).cast("long").alias("id")),
     ):
-        require_results_place(out, TABLES)
-        remove_results(out, TABLES)
+        require_results_place(out)
+        remove_results(out)
         assert not (tmp_path / "out" / SUMMARY_FILE).exists()
         try:
             written(spark, out, "segments", table)
