@@ -114,7 +114,8 @@ def roll(asked: RollRequest, files: PolicyFiles, run: CommandRun) -> Output:
         summary_key="summary",
         findings={
             one.name: OutputFinding(
-                *(int(one.rows.sum()), "segment"),
+                int(one.rows.sum()),
+                "segment",
                 partial(_told, found.audit, np.flatnonzero(one.rows)[:MOST_FINDING_LINES]),
             )
             for one in found.audit.findings

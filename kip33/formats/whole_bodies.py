@@ -51,6 +51,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 _SHORT_BYTES: Final = 1 << 13  # as stored; a reader for such a body takes as long as the body
 _SHORT_BODY_BYTES: Final = 1 << 16  # decompressed
+_LEAST_RUN: Final = 3  # short bodies that are worth a loop
 _FIRST_BYTES: Final = RUN_BYTES + _SHORT_BODY_BYTES
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
 _NONE, _GZIP, _ZSTD = (CODEC_NAMES.index(name) for name in ("none", "gzip", "zstd"))
@@ -230,7 +231,10 @@ class WholeBodies:
     def _short_zstd(self, stored: memoryview) -> bytes:
         """Return as `_short_gzip` does."""
         try:
-            if self._zstandard.frame_content_size(stored) > self._short_most:
+            size_bytes = self._zstandard.frame_content_size(stored)  # -1: the frame does not say
+            if size_bytes > self._short_most:
+                return b""
+            if size_bytes < 0 and not _is_one_zstd_frame(stored):  # the library would not tell
                 return b""
             body: bytes = self._zstd_decoder.decompress(stored, self._short_most, False, False)
         except self._zstandard.ZstdError:  # larger, or not one frame
@@ -238,6 +242,8 @@ class WholeBodies:
         return body
 
     def _gzip(self, stored: memoryview) -> bool:
+        if len(stored) <= _SHORT_BYTES and (body := self._short_gzip(stored)):
+            return self._put(body)
         if stored[:4] != _GZIP_START:
             return False
         member = self._isal.decompressobj(wbits=31)
@@ -257,6 +263,8 @@ class WholeBodies:
         return not member.unused_data
 
     def _zstd(self, stored: memoryview) -> bool:
+        if len(stored) <= _SHORT_BYTES and (body := self._short_zstd(stored)):
+            return self._put(body)
         if not _is_one_zstd_frame(stored):
             return False
         try:
@@ -266,14 +274,15 @@ class WholeBodies:
 
 
 def _short_runs(entries: Rows, is_body: npt.NDArray[np.bool_]) -> list[int]:
-    """Return for each entry where the short bodies of its codec end, 0 if it has no such body."""
+    """Return for each entry where the short bodies of its codec end, -1 if they are too few."""
     codecs = entries["attributes"] & CODEC_MASK
     is_short = is_body & (entries["stop"] - entries["start"] <= _SHORT_BYTES)
     is_short &= (codecs == _GZIP) | (codecs == _ZSTD) & (entries["magic"] >= 2)
     kinds = np.where(is_short, codecs, _NONE)
     ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(kinds))
-    ends_of_runs = np.repeat(ends, np.diff(ends, prepend=0))
-    runs: list[int] = np.where(is_short, ends_of_runs, 0).tolist()
+    lengths = np.diff(ends, prepend=0)
+    ends_of_runs = np.repeat(np.where(lengths < _LEAST_RUN, -1, ends), lengths)
+    runs: list[int] = np.where(is_short, ends_of_runs, -1).tolist()
     return runs
 
 
@@ -358,15 +367,16 @@ class RecordDecoder:
         in_one_call = (SNAPPY, LZ4) if speed is compiled and how() != PLAIN else ()
         bodies.clear()
         while number < len(entries):
+            end = shorts[number]
             if codecs[number] in in_one_call:
                 number = bodies.place(held.data, entries, number)
-            elif end := shorts[number]:
+            elif end > number:
                 each = (stored[starts[n] : stops[n]] for n in range(number, end))
                 bounds = bodies.extend(codecs[number], each)
-                end = number + len(bounds) - 1
-                new_starts[number:end], new_stops[number:end] = bounds[:-1], bounds[1:]
-                number = end
-            if number < len(entries) and bodies.size_bytes < RUN_BYTES:
+                done = slice(number, number + len(bounds) - 1)
+                new_starts[done], new_stops[done] = bounds[:-1], bounds[1:]
+                number = done.stop
+            if number < len(entries) and number != end and bodies.size_bytes < RUN_BYTES:
                 if not is_skipped[number]:
                     body = stored[starts[number] : stops[number]]
                     try:

@@ -61,7 +61,7 @@ def build_index(
     LockedError or ValueError before anything is written, PublishError if the disk is full. If no
     log can be read, Kip33Error is raised and nothing is committed.
     """
-    named = [source, index_dir or None, options["catalog"] or None]
+    named = [source, index_dir, options["catalog"]]
     source, index_dir, catalog = given_places(spark, named, options, writes=True)
     request = picked(BuildRequest, options, source=source, index_dir=index_dir, catalog=catalog)
     now, on_progress = milliseconds_of(now_ms), options["on_progress"]
@@ -92,7 +92,7 @@ def verify_index(
     LocationError for a missing directory or one without segments, PolicyError for a wrong
     `kafka_configs`, ValueError for a wrong argument.
     """
-    source, index_dir = given_places(spark, [source, index_dir or None], options)
+    source, index_dir = given_places(spark, [source, index_dir], options)
     request = picked(VerifyRequest, options, source=source, index_dir=index_dir)
     plan = plan_request(request, on_progress=options["on_progress"])
     verdicts = execute_verify(plan, SparkEngine.of(spark, options))
@@ -121,7 +121,7 @@ def verify_quick(
     `found_bytes`, `found_crc32c`: bigint. Raises ValueError without `index_dir` and `catalog`,
     CatalogError for a catalog that is missing, damaged or of another source.
     """
-    named = [source, index_dir or None, options["catalog"] or None]
+    named = [source, index_dir, options["catalog"]]
     source, index_dir, catalog = given_places(spark, named, options)
     request = picked(QuickRequest, options, source=source, index_dir=index_dir, catalog=catalog)
     engine = SparkEngine.of(spark, options)

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import zstandard
 
 CODEC_BITS = {
     "none": 0,
@@ -256,7 +257,7 @@ def compress(data: bytes, codec: str, *, magic: int = 2) -> bytes:
         return XERIAL_MAGIC + versions + b"".join(_sized(block) for block in blocks)
     if codec == "lz4":
         return lz4_frame(data, broken_header_checksum=magic == 0)
-    return _arrow_compress(data, codec)
+    return zstandard.ZstdCompressor(write_content_size=False).compress(data)  # as Java's streams
 
 
 def _arrow_compress(data: bytes, codec: str) -> bytes:
