@@ -56,7 +56,11 @@ _FIRST_BYTES: Final = RUN_BYTES + _SHORT_BODY_BYTES
 _KEPT_BYTES: Final = 1 << 25  # a larger array is given back after its batch
 _NONE, _GZIP, _ZSTD = (CODEC_NAMES.index(name) for name in ("none", "gzip", "zstd"))
 _GZIP_START: Final = bytes.fromhex("1f8b0800")  # with other flags, ISA-L takes what zlib refuses
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_MAGIC: Final = bytes.fromhex("28b52ffd")
+_ZSTD_FIELD_BYTES: Final = [  # by the flags of a frame: its size, its window, its dictionary
+    ((flags >> 5 & 1, 2, 4, 8)[flags >> 6] + (not flags >> 5 & 1) + (0, 1, 2, 4)[flags & 3])
+    for flags in range(256)
+]
 
 
 class PlacedBody(NamedTuple):
@@ -288,17 +292,15 @@ def _short_runs(entries: Rows, is_body: npt.NDArray[np.bool_]) -> list[int]:
 
 def _is_one_zstd_frame(stored: memoryview) -> bool:
     """Return whether the bytes are exactly one frame, by the sizes of its blocks (RFC 8878)."""
-    if len(stored) < 6 or bytes(stored[:4]) != _ZSTD_MAGIC:
+    if len(stored) < 6 or stored[:4] != _ZSTD_MAGIC:
         return False
     flags = stored[4]
-    is_single = flags >> 5 & 1
-    size_bytes = (is_single, 2, 4, 8)[flags >> 6]
-    at = 5 + (not is_single) + (0, 1, 2, 4)[flags & 3] + size_bytes
-    while at + 3 <= len(stored):
-        header = int.from_bytes(stored[at : at + 3], "little")
-        at += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)  # an RLE block stores one byte
+    at, end = 5 + _ZSTD_FIELD_BYTES[flags], len(stored) - (flags & 4)  # a checksum, or none
+    while at + 3 <= end:
+        header = stored[at] | stored[at + 1] << 8 | stored[at + 2] << 16
+        at += 3 + (1 if header & 6 == 2 else header >> 3)  # an RLE block stores one byte
         if header & 1:
-            return at + 4 * (flags >> 2 & 1) == len(stored)
+            return at == end
     return False
 
 
