@@ -21,7 +21,7 @@ _LZ4_MAGIC: Final = 0x04224D18
 _LZ4_FLAGS: Final = 0x60
 _LZ4_HEADER_BYTES: Final = 7
 _LZ4_LAST_BYTES: Final = 8  # no shorter rest follows literals: an offset, a token, 5 literals
-# As many bytes are copied if there is room: to guess a loop's end wrongly takes longer.
+# Copied at once where there is room: a loop whose end is guessed wrongly takes longer.
 _UNIT_BYTES: Final = 32
 _SNAPPY_UNIT_BYTES: Final = 64  # no copy has more
 _SNAPPY_MOST_LITERALS: Final = 60  # of a tag without a count in bytes of its own

@@ -233,12 +233,13 @@ class WholeBodies:
         return body if member.eof and not member.unused_data else b""
 
     def _short_zstd(self, stored: memoryview) -> bytes:
-        """Return as `_short_gzip` does."""
+        """Return a body as `_short_gzip` does; nothing, too, if it is more than one frame."""
         try:
             size_bytes = self._zstandard.frame_content_size(stored)  # -1: the frame does not say
             if size_bytes > self._short_most:
                 return b""
-            if size_bytes < 0 and not _is_one_zstd_frame(stored):  # the library would not tell
+            # Without a size the library says nothing of bytes after the frame.
+            if size_bytes < 0 and not _is_one_zstd_frame(stored):
                 return b""
             body: bytes = self._zstd_decoder.decompress(stored, self._short_most, False, False)
         except self._zstandard.ZstdError:  # larger, or not one frame
@@ -369,7 +370,7 @@ class RecordDecoder:
         in_one_call = (SNAPPY, LZ4) if speed is compiled and how() != PLAIN else ()
         bodies.clear()
         while number < len(entries):
-            end = shorts[number]
+            end = shorts[number]  # if that is reached, no body is left to `append`
             if codecs[number] in in_one_call:
                 number = bodies.place(held.data, entries, number)
             elif end > number:
