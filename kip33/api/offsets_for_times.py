@@ -12,8 +12,9 @@ from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compare
 from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.times import Time, milliseconds_of
-from kip33.options import takes
+from kip33.options import number_of, takes
 from kip33.rules.search import TARGETS, require_target
 from kip33.search.emitted_offsets import EmitOptions, EmittedOffsets, emitted_offsets
 from kip33.search.replica_search import TimeQuestion
@@ -171,10 +172,11 @@ def _question_of(request: Any) -> TimeQuestion:
             f"request {request!r}: expected (topic, partition, time), or with a log directory, in "
             "a list of such tuples"
         )
-    topic, partition, *_ = request
-    if not isinstance(topic, str) or not (partition is None or hasattr(partition, "__index__")):
-        raise ValueError(f"request {request!r}: expected a topic's name and a partition's number")
-    return time_question(*request)
+    topic, partition, *others = request
+    if not isinstance(topic, str):
+        raise ValueError(f"request {request!r}: expected a topic's name")
+    number = None if partition is None else number_of("partition", partition, most=MAX_INT32)
+    return time_question(topic, number, *others)
 
 
 def time_question(

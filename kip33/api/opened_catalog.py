@@ -39,6 +39,7 @@ from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.errors import Kip33Error
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.printed_fields import (
     MOST_ROWS_SHOWN,
@@ -47,7 +48,7 @@ from kip33.formats.printed_fields import (
 )
 from kip33.formats.times import Time, milliseconds_of
 from kip33.local.local_engine import LocalEngine
-from kip33.options import Path, takes
+from kip33.options import Path, number_of, parsed, takes
 from kip33.retention import make_plan
 from kip33.retention.answer import (
     RecordsToDelete,
@@ -421,7 +422,7 @@ class OpenedCatalog:
             measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
             buffer = measured.buffer_ms
         else:
-            buffer = _duration("buffer_ms", buffer_ms)
+            buffer = parsed("buffer_ms", duration_ms, buffer_ms)
         return failover.resume_points(
             partitions_of(here, topics),
             partitions_of(there, topics),
@@ -677,18 +678,25 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
     raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
-def _duration(name: str, given: int | str) -> int:
-    try:
-        return duration_ms(given)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
         return load_group_offsets(offsets, topics)
     globs = TopicGlobs.of(topics)
-    return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
+    return [one for one in map(_group_offset, offsets) if globs.matches(one.topic)]
+
+
+def _group_offset(given: Any) -> GroupOffset:
+    """A program's tuple; ValueError for another value."""
+    try:
+        group, topic, partition, offset = given
+        if not isinstance(group, str) or not isinstance(topic, str):
+            raise TypeError
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"offsets {given!r}: expected a list of tuples (group, topic, partition, offset)"
+        ) from error
+    number = number_of("partition", partition, most=MAX_INT32)
+    return GroupOffset(group, topic, number, number_of("offset", offset))
 
 
 def current_ms() -> int:

@@ -9,7 +9,7 @@ import click
 from kip33.cli.times import DURATION, LIMIT, MOMENT, POSITIVE_DURATION, SIZE, Quantity
 from kip33.formats.times import Time
 from kip33.options import Declared, declared
-from kip33.rules.policies import duration_ms, limit_ms, positive_ms, size_bytes
+from kip33.rules.policies import MAX_INT64, duration_ms, limit_ms, positive_ms, size_bytes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _EARLIER_NAMES: Final = {"--topic": "--topics"}
@@ -109,7 +109,8 @@ def _of_value(one: Declared) -> dict[str, Any]:
     if set(_TIMES) <= set(kinds):
         return how | {"type": MOMENT}
     if int in kinds and not option.parse:
-        return how | {"type": click.IntRange(option.least, option.most)}
+        most = MAX_INT64 if option.most is None else option.most
+        return how | {"type": click.IntRange(option.least, most)}
     return how
 
 

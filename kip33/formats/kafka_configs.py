@@ -212,8 +212,7 @@ _NUMBERS: Final = frozenset(
 )
 _NO_ROWS: Final = ("Consumer group", "Share group", "Streams group", "Warning", "Error")
 _NUMBER_OR_NONE: Final = re.compile(r"[0-9]{1,19}|-", re.ASCII)
-_MOST_PARTITION: Final = 2**31 - 1
-_MOST_OFFSET: Final = 2**63 - 1
+_MOST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
 
 
@@ -341,15 +340,16 @@ def _csv(text: str) -> Iterator[tuple[int, GroupOffset]]:
 def _offset(line: int, group: str, topic: str, partition: str, offset: str) -> GroupOffset:
     if not topic:
         raise ValueError(f"line {line}: the topic is empty, expected {_CSV_EXPECTED}")
-    numbers = []
-    for what, text, most in (
-        ("partition", partition, _MOST_PARTITION),
-        ("offset", offset, _MOST_OFFSET),
-    ):
-        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-            raise ValueError(f"line {line}: {what} {text!r} found, expected a number up to {most}")
-        numbers.append(int(text))
+    numbers = number_in_line(line, "partition", partition), number_in_line(line, "offset", offset)
     return GroupOffset(group, topic, *numbers)
+
+
+def number_in_line(line: int, name: str, text: str) -> int:
+    """The partition or offset in a cell of a file; ValueError, with the line, for another text."""
+    most = _MOST[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
+        raise ValueError(f"line {line}: {name} {text[:40]!r} found, expected a number up to {most}")
+    return int(text)
 
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

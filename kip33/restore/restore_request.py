@@ -11,7 +11,7 @@ from kip33.catalog.tiers import CatalogSnapshot, Row, Tiers, extent_of
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.formats.times import Time, milliseconds_of
-from kip33.options import Option, Path, declared
+from kip33.options import Option, Path, declared, number_of
 from kip33.rules.index_builder import TopicSettings
 from kip33.rules.offset_holes import Extent, OffsetSpan
 from kip33.rules.policies import MAX_INT64
@@ -47,7 +47,7 @@ class Moment(NamedTuple):
 def _partition_numbers(given: str | Iterable[int]) -> frozenset[int]:
     """Return the numbers in a text such as 0,2-5; ValueError with what was found and expected."""
     if not isinstance(given, str):
-        return frozenset(given)
+        return frozenset(number_of("partition", one, most=MAX_INT32) for one in given)
     numbers: set[int] = set()
     for part in given.split(","):
         found = _PART.fullmatch(part.strip())

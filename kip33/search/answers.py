@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from kip33.errors import LocationError
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
+from kip33.formats.kafka_configs import GroupOffset, number_in_line, parse_group_offsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from kip33.options import Path
 from kip33.rules.policies import TopicGlobs
@@ -199,12 +199,8 @@ def _request(line: int, row: dict[str, Any]) -> TimeRequest:
     topic, partition, time = (_text(row[name]) for name in _REQUIRED_COLUMNS)
     if not topic:
         raise ValueError(f"line {line}: the topic is empty, expected {EXPECTED_COLUMNS}")
-    if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
-        raise ValueError(
-            f"line {line}: partition {partition!r} found, expected a number or no text"
-        )
-    log_dir = _text(row.get("log_dir"))
-    return TimeRequest(line, topic, int(partition) if partition else None, time, log_dir or None)
+    number = number_in_line(line, "partition", partition) if partition else None
+    return TimeRequest(line, topic, number, time, _text(row.get("log_dir")) or None)
 
 
 def _text(cell: Any) -> str:

@@ -20,6 +20,7 @@ from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
 from kip33.formats.times import Time, milliseconds_of
+from kip33.options import number_of
 from kip33.rules.search import Exactness
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
@@ -65,6 +66,7 @@ def find_offset(
     read, because a record there could be the first. Raises BatchTooLargeError if the record's batch
     decompresses to more than `max_batch_bytes`.
     """
+    number_of("max_batch_bytes", max_batch_bytes, least=1)
     timestamp_ms = milliseconds_of(time)
     if timestamp_ms < 0:
         raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
@@ -126,9 +128,12 @@ def read_records(
     cannot be read, BatchTooLargeError if a batch decompresses to more than `max_batch_bytes`,
     ValueError for two segments with one base offset.
     """
+    first = number_of("start", start)
+    last = None if end is None else number_of("end", end)
+    number_of("max_batch_bytes", max_batch_bytes, least=1)
     logs = _logs_of(segments, storage_options, filesystem)
     how = _ReadOptions(include_control, check_crc, max_batch_bytes)
-    return _over_borders(logs, start, end, how)
+    return _over_borders(logs, first, last, how)
 
 
 def _over_borders(

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from kip33.formats.times import milliseconds_of
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
+from kip33.rules.policies import MAX_INT64
 from kip33.spark.jobs import UNKNOWN_CORES
 from kip33.spark.segment_stream import SegmentStream, StreamOptions
 from kip33.spark.segment_tasks import RowSource, spark_schema, tasks_of, with_schema
@@ -131,8 +132,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def _positive(text: str) -> int:
-    if (number := _number(text)) < 1:
-        raise ValueError(f"{text!r} found, expected 1 or more")
+    if not 1 <= (number := _number(text)) <= MAX_INT64:
+        raise ValueError(f"{text!r} found, expected 1 to 2^63 - 1")
     return number
 
 

@@ -124,7 +124,7 @@ WRONG: list[tuple[str, str]] = [
     ("count archive --per 0", "'0' found, expected more than 0; for example 1h"),
     ("catalog diff catalog 1", "Missing argument 'B'. Try 'kip33 catalog diff --help'"),
     ("catalog prune catalog", "Missing option '--keep'"),
-    ("catalog prune catalog --keep 0", "0 is not in the range x>=1"),
+    ("catalog prune catalog --keep 0", "0 is not in the range 1<=x<="),
     ("catalog catalog --policy p.toml", "No such option '--policy'"),
     ("catalog orphans catalog --snapshot 1 --plan p.jsonl", "exclude --snapshot"),
     ("catalog orphans catalog --plan p.jsonl --apply p.jsonl", "cannot be combined"),

@@ -145,7 +145,11 @@ WRONG_REQUESTS = {
     "no topic": (HEADER + b",0,5\n", f"line 2: the topic is empty, expected {EXPECTED_COLUMNS}"),
     "a negative partition": (
         HEADER + b"t,-1,5\n",
-        "line 2: partition '-1' found, expected a number or no text",
+        "line 2: partition '-1' found, expected a number up to 2147483647",
+    ),
+    "a partition beyond int32": (
+        HEADER + b"t,2147483648,5\n",
+        "line 2: partition '2147483648' found, expected a number up to 2147483647",
     ),
     "a cell too large": (HEADER + b"t,0," + b"5" * 140_000 + b"\n", "field larger than"),
     "no text": (b"\xff\xfe\x00", "'utf-8' codec can't decode byte 0xff in position 0"),
@@ -166,7 +170,7 @@ WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
     "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: the topic is empty"),
     "a partition with a fraction": (
         {"topic": ["t", "t"], "partition": [0.5, 1.0], "time": [5, 5]},
-        "line 1: partition '0.5' found, expected a number or no text",
+        "line 1: partition '0.5' found, expected a number up to 2147483647",
     ),
 }
 
