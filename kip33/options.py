@@ -47,8 +47,8 @@ _MOST: Final = 2**63 - 1  # of a number that has no smaller limit: it is an int6
 _UNFIT: Final = object()
 _KINDS: Final = {bool: "True or False", int: "a number", str: "a text", os.PathLike: "a path"}
 _A_TIME: Final = (
-    " A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, or ms "
-    "since 1970."
+    " A time is ISO 8601, `now-3h`, a `datetime` with a time zone, a time of pandas, NumPy or "
+    "pyarrow, or ms since 1970."
 )
 
 
@@ -229,8 +229,7 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
         added = [_parameter(one, defaults) for one in declared(kind)]
         named = {one.name for one in own}
         known = named | {one.name for one in added}
-        words = {f"--{name.replace('_', '-')}": name for name in named}
-        words |= {one.flags.split()[0]: one.name for one in declared(kind)}
+        words = {f"--{name.replace('_', '-')}": name for name in named} | keywords_of(kind)
 
         @wraps(function)
         def complete(*args: Any, **given: Any) -> Any:
@@ -242,7 +241,7 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
             try:
                 return function(*args, **mine, **with_defaults(kind, given, **defaults))
             except Exception as error:
-                error.args = tuple(_with_keywords(one, words) for one in error.args)
+                error.args = tuple(with_keywords(one, words) for one in error.args)
                 raise
 
         complete.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
@@ -262,8 +261,7 @@ def _parameter(one: Declared, defaults: Mapping[str, Any]) -> inspect.Parameter:
 
 def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
     """Yield the lines of a docstring that describe the options."""
-    words = {one.flags.split()[0]: one.name for one in declared(kind)}
-    words |= {name.upper(): name for name in arguments}
+    words = keywords_of(kind) | {name.upper(): name for name in arguments}
     word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
     for one in declared(kind):
         text = word.sub(lambda found: _in_python(found[0], words), one.text)
@@ -277,7 +275,12 @@ def _is_time(kind: Any) -> bool:
     return getattr(kind, "__module__", "") == "datetime" or any(map(_is_time, get_args(kind)))
 
 
-def _with_keywords(text: Any, names: Mapping[str, str]) -> Any:
+def keywords_of(kind: Any) -> dict[str, str]:
+    """The keyword of each option, by its name in a command: `{"--from": "start_time"}`."""
+    return {one.flags.split()[0]: one.name for one in declared(kind)}
+
+
+def with_keywords(text: Any, names: Mapping[str, str]) -> Any:
     """Return what an error says, with keywords in place of a command's options."""
     if not isinstance(text, str):
         return text

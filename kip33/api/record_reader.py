@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
 
-from kip33.api.opened_catalog import current_ms
 from kip33.archive import common_options as common
+from kip33.archive.moments import current_ms
 from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
 from kip33.catalog.schema import with_time_columns

@@ -129,16 +129,23 @@ def limits_of(
 ) -> RecordLimits:
     """Return the limits of a caller, whose ends are exclusive.
 
-    With a time, records without a timestamp are outside.
+    With a time, records without a timestamp are outside. ValueError for swapped limits.
     """
     times = [None if time is None else milliseconds_of(time) for time in (start_time, end_time)]
-    return RecordLimits(
+    limits = RecordLimits(
         _LOWEST if start_offset is None else start_offset,
         _HIGHEST if end_offset is None else end_offset - 1,
         _LOWEST if times[0] is None else times[0],
         _HIGHEST if times[1] is None else times[1] - 1,
         only_with_timestamp=times != [None, None],
     )
+    if limits.first_timestamp > limits.last_timestamp:
+        raise ValueError("--until must be later than --from; records at --until are not included")
+    if limits.first_offset > limits.last_offset + 1:
+        raise ValueError(
+            f"end_offset {end_offset}: expected at least the start_offset, {start_offset}"
+        )
+    return limits
 
 
 def disorder_of(disorder: str | int | None) -> int | None:
