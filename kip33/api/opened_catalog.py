@@ -678,7 +678,7 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
 
 def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
-        return load_group_offsets(offsets, topics)
+        return load_group_offsets(offsets, topics, warn_caller)
     globs = TopicGlobs.of(topics)
     return [one for one in map(_group_offset, offsets) if globs.matches(one.topic)]
 

@@ -29,7 +29,7 @@ def current_ms() -> int:
 def moment_ms(given: Time, now_ms: int | None = None) -> Milliseconds:
     """A time in ms since 1970. `now` is `now_ms`, None: the clock; a part of a ms is cut off.
 
-    ValueError for what is no time, before 1970 or beyond int64, and for a number that may be
+    ValueError for another value, a time before 1970 or beyond int64, and a number that may be
     seconds.
 
     >>> moment_ms("1970-01-02"), moment_ms("-1s", 5000), moment_ms("0:01", 5000)

@@ -22,6 +22,7 @@ from kip33.cli.output import (
     human_duration,
     iso_time,
     partition_name,
+    warn,
 )
 from kip33.cli.runs import CommandRun, runs
 from kip33.retention.policy_files import policies_of
@@ -60,7 +61,7 @@ def lag(
     snapshot that is damaged and was ignored.
     """
     source, warnings = chosen_snapshot(catalog_dir, asked["snapshot"])
-    committed = load_group_offsets(offsets, asked["topics"])
+    committed = load_group_offsets(offsets, asked["topics"], warn)
     run.on_progress(Progress(Phase.READING_CATALOG))
     limit = policies["retention_ms"]
     lags = group_lags(

@@ -51,6 +51,23 @@ def test_offsets(data: Any, tmp_path: Path) -> None:
     assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
 
 
+def test_a_group_without_commits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "g").write_text(
+        "GROUP TOPIC PARTITION CURRENT-OFFSET\nbilling t 0 1\nbilling t 1 -\naudit t 0 -\n"
+        "audit u 3 -\nidle - - -\nbilling - - -\n"
+    )
+    lines: list[str] = []
+
+    assert load_group_offsets(tmp_path / "g", ["t"], lines.append) == [
+        GroupOffset("billing", "t", 0, 1)
+    ]
+    assert lines == [
+        "group billing has no committed offset in 1 partition of t: 1",
+        "group audit has no committed offset in 1 partition of t: 0",
+        "group idle has no committed offset",
+    ]
+
+
 WRONG_OFFSETS = {
     "two offsets": (b"t,0,1\nt,0,2\n", "line 2: t-0 has offset 2, but 1 above; expected one"),
     "a cell too large": (b"t,0,1\n" + b"x" * 140_000 + b",0,1\n", "line 2: field larger than"),
