@@ -34,8 +34,10 @@ def number_options() -> Iterator[tuple[str, click.Context, click.Option]]:
     for name, command in commands_and_modes():
         context = click.Context(command, info_name=name)
         for one in command.params:
-            is_quantity = isinstance(one.type, Quantity) and not one.type.name.startswith("moment")
-            if isinstance(one, click.Option) and (is_quantity or type(one.type) is click.IntRange):
+            kind = one.type
+            is_quantity = isinstance(kind, Quantity) and not kind.name.startswith("moment")
+            is_number = is_quantity or isinstance(kind, click.IntRange)
+            if isinstance(one, click.Option) and is_number:
                 yield f"{name} {one.opts[0]}", context, one
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33.archive import log_slice
@@ -45,7 +45,7 @@ def answers(rows: list[SearchedSegment], targets: list[int], **how: Any) -> list
     return [answer[1:4] for answer in search_partition(rows, targets, **how)]
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(
     partitions() | partitions_of_minutes(),
     st.sampled_from((*DIALECTS, *DRAFTS)),
