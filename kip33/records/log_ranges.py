@@ -16,6 +16,7 @@ from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
 from kip33.records.record_request import RecordRequest
 from kip33.records.transaction_fates import begun_of
+from kip33.rules.offset_holes import is_compacted
 from kip33.rules.transaction_index import Open, open_as_json, open_from_json
 from kip33.stores.files import opened
 
@@ -188,7 +189,12 @@ def ranges_between(
     ranges = list(_ranges(partitions, start, end))
     if not fail_on_data_loss:
         return [
-            one._replace(segments=[segment._replace(hole=None) for segment in one.segments])
+            one._replace(
+                segments=[
+                    segment._replace(hole=None) if segment.missing_before else segment
+                    for segment in one.segments
+                ]
+            )
             for one in ranges
         ]
     for loss in losses(partitions, start, end):
@@ -353,8 +359,9 @@ def _name_of(partition: PartitionSegments) -> str:
 def _holes_in(found: LogRange) -> Iterator[str]:
     """Yield the places inside of a range at which offsets are surely missing."""
     for one in found.segments:
-        if one.hole and found.first_offset < (one.base_offset or 0) < found.end_offset:
-            yield f"{one.log.uri}: {one.hole}"
+        missing = one.missing_before
+        if missing and found.first_offset < (one.base_offset or 0) < found.end_offset:
+            yield missing
 
 
 def _begin_of(partition: PartitionSegments) -> int:
@@ -376,7 +383,8 @@ def _states(partition: PartitionSegments) -> Iterator[Open | None]:
     state: Open | None = {}
     end, lost = _begin_of(partition), 0
     for segment in partition:
-        if segment.damage or segment.figures is None or (segment.base_offset or 0) > end:
+        is_gap = (segment.base_offset or 0) > end and not is_compacted(segment.hole)
+        if segment.damage or segment.figures is None or is_gap:
             lost = end
         state = open_from_json(segment.open_transactions, state)
         is_sure = state is not None and all(first >= lost for first in state.values())
