@@ -46,6 +46,7 @@ from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.names import parse_partition_dir
+from kip33.formats.partition_metadata import EpochStart
 from kip33.options import Path
 from kip33.rules.offset_holes import (
     Extent,
@@ -153,6 +154,7 @@ class ReadSegment(NamedTuple):
     last_modified_ms: int | None = None  # of the log
     unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
+    leader_epochs: tuple[EpochStart, ...] = ()  # and where they begin in it; empty: not known
 
     @property
     def log(self) -> Location:
@@ -258,7 +260,7 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
     *("topic_id", "batches_crc32", "last_modified_ms", "smallest_timestamp", "open_transactions"),
-    *("magics", *HeaderFigures._fields),
+    *("magics", "leader_epochs", "leader_epoch_offsets", *HeaderFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
@@ -477,6 +479,9 @@ def _of_row(row: Row, other: str) -> ReadSegment:
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         unsure_from=row[UNSURE_FROM],
         conflict=conflict if row[IS_DIFFERENT] else None,
+        leader_epochs=tuple(
+            map(EpochStart, row["leader_epochs"] or (), row["leader_epoch_offsets"] or ())
+        ),
     )
 
 
