@@ -1,9 +1,15 @@
 """A folder of Parquet files with records, which each run continues: what it has and may get.
 
-    TO/topic=orders/day=2024-05-01/part-00000-5c1e9b02a4f7.parquet   what readers see
-    TO/_kip33/commits/00000000000000000001-5c1e9b02a4f7.json         files of a run, and offsets
-    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...    files before the commit,
-                                                                     named *.parquet.staged
+    TO/topic=orders/2024-05-01/part-00000-5c1e9b02a4f7.parquet     what readers see
+    TO/topic=!types/types.parquet                                  no records: see below
+    TO/_kip33/commits/00000000000000000001-5c1e9b02a4f7.json       files of a run, and offsets
+    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...  files before the commit,
+                                                                   named *.parquet.staged
+
+Each file has the columns `topic` and `day`. Readers that take `topic` from the folder's name guess
+its type from all names: topics named by numbers would become numbers. `topic=!types` is no number,
+so all are texts. pyarrow takes the other columns from the first file, and fails if that has another
+type of `topic` than it has guessed, as pandas does: this file is first and has no such column.
 
 A run writes its files into staging. Then it puts its commit file, which names them and, for each
 partition, the offset at which the next run begins, and the leader epoch of the record before it.
@@ -19,6 +25,9 @@ a file, cannot know whether they go on, and ends.
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kip33.archive.plans import JournalForm, plan_line, with_content_id
 from kip33.errors import CatalogError, LocationError, PublishError
@@ -39,6 +48,8 @@ _FORM: Final = JournalForm(
     "restore the file, or write to another folder",
     CatalogError,
 )
+TOPIC: Final = "topic"
+_TYPES: Final = f"{TOPIC}=!types/types.parquet"  # before all topics, and no topic's name
 STAGED: Final = ".staged"  # behind the name of a file in staging: readers look for *.parquet
 _DEAD_AFTER_MS: Final = 7 * 24 * 3_600_000
 _DIGITS: Final = 20
@@ -130,10 +141,11 @@ class RecordDataset:
                 remove_folder_quietly(self._staging.child(name))
         return self._staging.child(f"{uuid.uuid4().hex[:12]}-{now_ms}")
 
-    def commit(self, commit: DatasetCommit, staging: Location) -> None:
+    def commit(self, commit: DatasetCommit, staging: Location, columns: pa.Schema) -> None:
         """Put the commit file, then move the files; PublishError if that fails.
 
-        If the commit file is there, the next run moves what is left.
+        `columns` are those of the files. If the commit file is there, the next run moves what is
+        left.
         """
         place = self._commits.child(f"{commit.name}.json")
         for file in commit.files:
@@ -142,6 +154,8 @@ class RecordDataset:
                     f"{staging.uri}: {file.path} is missing: it was removed while the run wrote; "
                     "no record is added: run the command again"
                 )
+        if commit.files and status_of(types := self.to.child(_TYPES)) is None:
+            publish_or_raise(types, _empty_file(columns), "no record is added")
         publish_or_raise(place, plan_line(commit.as_record()), "no record is added")
         others = [
             name
@@ -190,12 +204,21 @@ class RecordDataset:
 
     def _require_ours(self) -> None:
         """Raise LocationError for a folder in which another program has files."""
-        others = [name for name in _names_in(self.to) if name != _FOLDER]
+        ours = (_FOLDER, _TYPES.partition("/")[0])
+        others = [name for name in _names_in(self.to) if name not in ours]
         if others:
             raise LocationError(
                 f"{self.to.uri}: {min(others)} found, expected an empty folder or one of an "
                 "earlier run: choose another folder"
             )
+
+
+def _empty_file(columns: pa.Schema) -> bytes:
+    """A Parquet file without records, in which the topic is only in the folder's name."""
+    data = pa.BufferOutputStream()
+    names = [name for name in columns.names if name != TOPIC]
+    pq.write_table(columns.empty_table().select(names), data)
+    return data.getvalue().to_pybytes()
 
 
 def _number_of(commit_name: str) -> int:
