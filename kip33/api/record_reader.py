@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
 
-from kip33.api.opened_catalog import current_ms
 from kip33.archive import common_options as common
+from kip33.archive.moments import current_ms
 from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
 from kip33.catalog.schema import with_time_columns
 from kip33.local.local_engine import LocalEngine
-from kip33.options import Path, picked, takes
+from kip33.options import Path, parsed, picked, takes
 from kip33.records.counting import CountOptions, RecordCount
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source, places_of
@@ -202,7 +202,7 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     Damage is a Python warning; with `on_error="fail"` an error is raised, as by `read_arrow`.
     Raises Kip33Error for more than a million periods, and else what `read_arrow` raises.
     """
-    found = RecordCount(positive_ms(per), options)
+    found = RecordCount(parsed("per", positive_ms, per), options)
     access = (options["storage_options"], options["filesystem"])
     partitions = found.reading.partitions(source, *access)
     found.read(
