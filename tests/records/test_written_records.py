@@ -220,6 +220,21 @@ def test_columns_are_those_asked_for(tmp_path: Path) -> None:
     assert table_of(nights.to).schema.names == ["value", "offset", "day", "topic"]
 
 
+def test_a_list_may_be_an_iterator(nights: Nights, tmp_path: Path) -> None:
+    to = tmp_path / "again"
+    written = kip33.write_records(
+        iter([nights.catalog]),
+        to,
+        columns=iter(["offset"]),  # type: ignore[arg-type]
+        topic=iter(["orders"]),  # type: ignore[arg-type]
+        partition=iter([0]),  # type: ignore[arg-type]
+        workers=1,
+    )
+    assert (written.records, table_of(to).schema.names) == (10, ["offset", "day", "topic"])
+    reader = kip33.read_arrow(nights.catalog, columns=iter(["offset"]), partition=iter([0]))
+    assert reader.read_all().shape == (10, 1)
+
+
 def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
     assert nights.add().commit is None
     nights.write(10, 14)
