@@ -23,7 +23,7 @@ a file, cannot know whether they go on, and ends.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from kip33.archive.plans import JournalForm, plan_line, with_content_id
 from kip33.errors import CatalogError, LocationError, PublishError
+from kip33.records.columns import RECORDS
 from kip33.records.log_ranges import LogEpochs, LogOffsets
 from kip33.stores.files import entries_of, one_line, status_of
 from kip33.stores.locations import Location
@@ -141,11 +142,10 @@ class RecordDataset:
                 remove_folder_quietly(self._staging.child(name))
         return self._staging.child(f"{uuid.uuid4().hex[:12]}-{now_ms}")
 
-    def commit(self, commit: DatasetCommit, staging: Location, columns: pa.Schema) -> None:
+    def commit(self, commit: DatasetCommit, staging: Location) -> None:
         """Put the commit file, then move the files; PublishError if that fails.
 
-        `columns` are those of the files. If the commit file is there, the next run moves what is
-        left.
+        If the commit file is there, the next run moves what is left.
         """
         place = self._commits.child(f"{commit.name}.json")
         for file in commit.files:
@@ -154,8 +154,6 @@ class RecordDataset:
                     f"{staging.uri}: {file.path} is missing: it was removed while the run wrote; "
                     "no record is added: run the command again"
                 )
-        if commit.files and status_of(types := self.to.child(_TYPES)) is None:
-            publish_or_raise(types, _empty_file(columns), "no record is added")
         publish_or_raise(place, plan_line(commit.as_record()), "no record is added")
         others = [
             name
@@ -183,6 +181,9 @@ class RecordDataset:
 
     def _move(self, commit: DatasetCommit) -> None:
         """Move the files of a commit that are still in staging."""
+        if commit.files and status_of(types := self.to.child(_TYPES)) is None:
+            data = _empty_file(commit.options["columns"])
+            publish_or_raise(types, data, "the records are committed, and not yet in their places")
         prefix = f"{commit.commit_id}-"
         for name in _names_in(self._staging):
             if not name.startswith(prefix):
@@ -204,8 +205,7 @@ class RecordDataset:
 
     def _require_ours(self) -> None:
         """Raise LocationError for a folder in which another program has files."""
-        ours = (_FOLDER, _TYPES.partition("/")[0])
-        others = [name for name in _names_in(self.to) if name not in ours]
+        others = [name for name in _names_in(self.to) if name != _FOLDER]
         if others:
             raise LocationError(
                 f"{self.to.uri}: {min(others)} found, expected an empty folder or one of an "
@@ -213,11 +213,17 @@ class RecordDataset:
             )
 
 
-def _empty_file(columns: pa.Schema) -> bytes:
-    """A Parquet file without records, in which the topic is only in the folder's name."""
+def file_columns(names: Iterable[str]) -> pa.Schema:
+    """The columns of the files: some of a record's, topic and day."""
+    of_records = (RECORDS.field(name) for name in names)
+    return pa.schema([*of_records, pa.field(TOPIC, pa.string()), pa.field("day", pa.date32())])
+
+
+def _empty_file(names: Iterable[str]) -> bytes:
+    """A Parquet file without records, whose topic is only in the folder's name."""
+    table = file_columns(names).empty_table().drop_columns([TOPIC])
     data = pa.BufferOutputStream()
-    names = [name for name in columns.names if name != TOPIC]
-    pq.write_table(columns.empty_table().select(names), data)
+    pq.write_table(table, data)
     return data.getvalue().to_pybytes()
 
 

@@ -46,6 +46,7 @@ from kip33.records.record_dataset import (
     DatasetCommit,
     DatasetFile,
     RecordDataset,
+    file_columns,
 )
 from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, LogsRead, OnError
 from kip33.stores.locations import Location
@@ -57,7 +58,6 @@ _MOST_OPEN: Final = 4  # files of one task: each holds up to 64 MiB
 _MOST_FILE_BYTES: Final = 1 << 30
 _TIME: Final = "timestamp"
 _DAY_MS: Final = 86_400_000
-_DAY: Final = "day"
 _DAYS: Final = (-25_567, 2_932_896)  # 1900-01-01 to 9999-12-31: all readers have these dates
 _NO_DAY: Final = _DAYS[0] - 1
 
@@ -96,12 +96,6 @@ class WriteRequest(NamedTuple):
             if Location.of(uri).contains(to_location):
                 raise LocationError(f"{to_location.uri}: inside {uri}, expected another place")
         return cls(reading, schema, uris, to_location)
-
-    @property
-    def file_columns(self) -> pa.Schema:
-        """Return all columns of the files."""
-        of_folder = (pa.field(TOPIC, pa.string()), pa.field(_DAY, pa.date32()))
-        return pa.schema([*self.columns, *of_folder])
 
     @property
     def options(self) -> dict[str, Any]:
@@ -186,7 +180,7 @@ def write_new_records(
         files,
     )
     if ends != start:
-        dataset.commit(commit, staging, request.file_columns)
+        dataset.commit(commit, staging)
     return WrittenRecords(
         to=request.to.uri,
         commit=commit.name if ends != start else None,
@@ -270,7 +264,8 @@ def _write_bin(
     skipped: list[str] = []
     logs = LogsRead()
     faults = Faults(reading.on_error, reading.schema, skipped, logs, skipped.append)
-    with closing(_DayFiles(staging, number, request.file_columns)) as files:
+    schema = file_columns(request.columns.names)
+    with closing(_DayFiles(staging, number, schema)) as files:
         for data in shares["share"].to_pylist():
             share: LogRange = pickle.loads(data or b"")
             share.require_unchanged()
