@@ -180,11 +180,12 @@ def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
     Keys are not decoded. --grep searches the bytes that were sent.
 
-    With --to, a CATALOG is needed. Files are FOLDER/topic=orders/day=2024-05-01/part-....parquet:
-    Spark, pandas and Arrow read FOLDER as one table, DuckDB and Polars with a pattern,
-    FOLDER/topic=*/*/*.parquet. Each record is added once: a run begins at the offset at which the
-    last one ended, and one that is interrupted adds nothing, or the next one completes it. All runs
-    have the same CATALOG and the same options, but for topics and partitions.
+    With --to, a CATALOG is needed. Files are FOLDER/topic=orders/2024-05-01/part-....parquet, each
+    with the columns topic (text) and day (date, UTC). Spark, pandas and Arrow read FOLDER as one
+    table, DuckDB and Polars with a pattern, FOLDER/topic=*/*/*.parquet. Each record is added once:
+    a run begins at the offset at which the last one ended, and one that is interrupted adds
+    nothing, or the next one completes it. All runs have the same CATALOG and the same options, but
+    for topics and partitions.
     """
     if command.to is not None:
         return _add_records(command, command.to, run)

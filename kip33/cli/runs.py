@@ -71,6 +71,7 @@ class RunOptions:
 
     output_format: str | None
     time_format: TimesName = TIMES[0]
+    guards_csv: bool = False
     fail_on: tuple[str, ...] = ()
     summary_file: "Location | None" = None
     metrics: MetricsRequest | None = None
@@ -296,7 +297,12 @@ def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
 def _show(output: Output, options: RunOptions) -> None:
     """Print what was found; OutputError says what was done, if the command did something."""
     try:
-        show(output, options.output_format or "table", options.time_format)
+        show(
+            output,
+            options.output_format or "table",
+            options.time_format,
+            guard_formulas=options.guards_csv,
+        )
         if output.if_unwritten:
             sys.stdout.flush()
     except OutputError as error:

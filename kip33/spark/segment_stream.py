@@ -1,9 +1,11 @@
 """`spark.readStream.format("kafka-segments")`: the history of logs, range after range.
 
-An offset of the stream has the next offset of each partition, the snapshot of the catalog that this
-was read from, and the size of shares, which the first offset of the stream decides:
+An offset of the stream has the next offset of each partition, the leader epoch of the record before
+it, the snapshot of the catalog that this was read from, and the size of shares, which the first
+offset of the stream decides:
 
     {"logs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 8500}},
+     "epochs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 3}},
      "snapshot": "00000000000000000001-4f0c...", "maxRecordsPerPartition": 1000000}
 
 A batch that Spark repeats has the same rows in the same shares: sinks that write the same files
@@ -25,6 +27,7 @@ from kip33.records.log_ranges import (
     end_offsets,
     first_offsets,
     in_order,
+    last_epochs,
     limited,
     ranges_between,
     require_same_segments,
@@ -46,7 +49,7 @@ except ImportError:
     admission = None  # type: ignore[assignment]
     _AvailableNow = object
 
-_LOGS, _SNAPSHOT, _SHARE = "logs", "snapshot", "maxRecordsPerPartition"
+_LOGS, _EPOCHS, _SNAPSHOT, _SHARE = "logs", "epochs", "snapshot", "maxRecordsPerPartition"
 
 
 class StreamOptions(NamedTuple):
@@ -109,7 +112,12 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
                 max_offsets=self._options.max_offsets,
                 max_bytes=self._options.max_bytes,
             )
-        return start if start and ends == begun else self._offset(ends, snapshot, start or {})
+        if not start or ends != begun:
+            return self._offset(ends, snapshot, start or {})
+        is_strict = self._options.fail_on_data_loss
+        epochs = start.get(_EPOCHS, {})  # a log that was cut may have nothing new
+        ranges_between(partitions, begun, ends, epochs, fail_on_data_loss=is_strict)
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the shares of a range, the same whenever it is asked for.
@@ -121,6 +129,7 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
             partitions,
             start[_LOGS],
             end[_LOGS],
+            start.get(_EPOCHS, {}),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         for catalog, then in zip(self._catalogs(), end[_SNAPSHOT].split(","), strict=False):
@@ -154,7 +163,8 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
                 "checkpoint began; give this, or begin a new table with a new checkpoint"
             )
         share = begun or given or SHARE_OFFSETS
-        return {_LOGS: logs, _SNAPSHOT: snapshot, _SHARE: share}
+        epochs = last_epochs(self._listed[1], before.get(_LOGS, {}), logs, before.get(_EPOCHS, {}))
+        return {_LOGS: logs, _EPOCHS: epochs, _SNAPSHOT: snapshot, _SHARE: share}
 
     def _catalogs(self) -> list[Catalog]:
         return [catalog_at(Location.of(place)) for place in self._rows.places]

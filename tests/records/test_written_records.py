@@ -3,14 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import kip33
@@ -27,7 +30,13 @@ from kip33.records.written_records import (
 )
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
-from tests.builders.segment_builder import Record, segment, v2_batch, with_broken_crc
+from tests.builders.segment_builder import (
+    Record,
+    segment,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+)
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_read_committed import committed, random_events, write
@@ -123,24 +132,70 @@ def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
 def test_a_file_has_the_records_of_one_topic_and_day_and_hidden_folders_hold_the_rest(
     tmp_path: Path,
 ) -> None:
-    times = {0: 0, 1: DAY_MS - 1, 2: DAY_MS, 3: -1, 4: -DAY_MS}
+    times = {0: 0, 1: DAY_MS - 1, 2: DAY_MS, 3: -1, 4: -DAY_MS, 5: T * 1000}
     for topic in ("a.b", "c"):
         batches = [v2_batch(offset, [Record(ms)]) for offset, ms in times.items()]
         write_log(tmp_path / f"archive/{topic}-3", 0, *batches)
     kip33.write_records(build(tmp_path / "archive", tmp_path), tmp_path / "to", workers=1)
     found = {
-        str(path.parent.relative_to(tmp_path / "to")): ds.dataset(path).to_table()["offset"]
-        for path in (tmp_path / "to").rglob("*.parquet")
+        str(path.parent.relative_to(tmp_path / "to")): pq.read_table(path)["offset"].to_pylist()
+        for path in (tmp_path / "to").glob("topic=*/*/*.parquet")
     }
-    days = {"1970-01-01": [0, 1], "1970-01-02": [2], "__HIVE_DEFAULT_PARTITION__": [3]}
-    days["1969-12-31"] = [4]
-    assert {path: offsets.to_pylist() for path, offsets in found.items()} == {
-        f"topic={topic}/day={day}": offsets
-        for topic in ("a.b", "c")
-        for day, offsets in days.items()
+    days = {"1970-01-01": [0, 1], "1970-01-02": [2], "none": [3, 5], "1969-12-31": [4]}
+    assert found == {
+        f"topic={topic}/{day}": offsets for topic in ("a.b", "c") for day, offsets in days.items()
     }
     names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
-    assert table_of(tmp_path / "to").schema.names == [*names, "topic", "day"]
+    assert table_of(tmp_path / "to").schema.names == [*names, "day", "topic"]
+
+
+READ = ["topic", "day", "offset"]
+PATTERN = "topic=*/*/*.parquet"
+
+
+def read_by_pandas(folder: str, **options: Any) -> list[Any]:
+    return pd.read_parquet(folder, **options)[READ].astype({"topic": str}).to_dict("records")
+
+
+def read_by_polars(folder: str, **options: Any) -> list[Any]:
+    return pl.scan_parquet(f"{folder}/{PATTERN}", **options).select(READ).collect().to_dicts()
+
+
+def read_by_duckdb(folder: str, pattern: str) -> list[Any]:
+    table: pa.Table = duckdb.sql(f"FROM '{folder}/{pattern}'").to_arrow_table()
+    return table.select(READ).to_pylist()
+
+
+READERS: dict[str, Callable[[str], list[Any]]] = {
+    "pandas": read_by_pandas,
+    "pandas with a filter": lambda to: read_by_pandas(to, filters=[("topic", "!=", "")]),
+    "pandas, topic by topic": lambda to: [
+        row for topic in Path(to).glob("topic=[0-9a-z]*") for row in read_by_pandas(str(topic))
+    ],
+    "Arrow": lambda to: table_of(Path(to)).select(READ).to_pylist(),
+    "Polars": read_by_polars,
+    "Polars by folders": lambda to: read_by_polars(to, hive_partitioning=True),
+    "DuckDB": lambda to: read_by_duckdb(to, PATTERN),
+    "DuckDB, all files": lambda to: read_by_duckdb(to, "**/*.parquet"),
+}
+
+
+@pytest.mark.parametrize("topics", [("007", "42"), ("7", "orders"), ("orders",)])
+def test_all_readers_take_topic_as_a_text_and_day_as_a_date(
+    tmp_path: Path, topics: tuple[str, ...], subtests: pytest.Subtests
+) -> None:
+    times = (T, -1, T * 1000, -DAY_MS)  # microseconds are no day of this era
+    days = (date(2023, 11, 14), None, None, date(1969, 12, 31))
+    for topic in topics:
+        batches = [v2_batch(offset, [Record(ms)]) for offset, ms in enumerate(times)]
+        write_log(tmp_path / f"archive/{topic}-0", 0, *batches)
+    to = tmp_path / "to"
+    kip33.write_records(build(tmp_path / "archive", tmp_path), to, workers=1, columns=["offset"])
+    expected = [(topic, day, at) for topic in topics for at, day in enumerate(days)]
+    for name, read in READERS.items():
+        with subtests.test(name):
+            found = [tuple(map(row.get, READ)) for row in read(str(to))]
+            assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_left(
@@ -151,8 +206,8 @@ def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_le
     staged.parent.mkdir(parents=True)
     shutil.copy(file, staged)
     pattern = f"{nights.to}/topic=*/*/*.parquet"
-    by_duckdb = f"SELECT topic, \"offset\" FROM read_parquet('{pattern}', hive_partitioning = true)"
-    by_polars = pl.scan_parquet(pattern, hive_partitioning=True).select("topic", "offset").collect()
+    by_duckdb = f"SELECT topic, \"offset\" FROM '{pattern}'"
+    by_polars = pl.scan_parquet(pattern).select("topic", "offset").collect()
     expected = [("orders", offset) for offset in range(10)]
     assert sorted(duckdb.sql(by_duckdb).fetchall()) == sorted(by_polars.rows()) == expected
     assert len(table_of(nights.to)) == len(duckdb.sql(f"FROM '{nights.to}/**/*.parquet'")) == 10
@@ -162,7 +217,22 @@ def test_columns_are_those_asked_for(tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     nights.write(0, 9)
     nights.add(columns=["value", "offset"])
-    assert table_of(nights.to).schema.names == ["value", "offset", "topic", "day"]
+    assert table_of(nights.to).schema.names == ["value", "offset", "day", "topic"]
+
+
+def test_a_list_may_be_an_iterator(nights: Nights, tmp_path: Path) -> None:
+    to = tmp_path / "again"
+    written = kip33.write_records(
+        iter([nights.catalog]),
+        to,
+        columns=iter(["offset"]),  # type: ignore[arg-type]
+        topic=iter(["orders"]),  # type: ignore[arg-type]
+        partition=iter([0]),  # type: ignore[arg-type]
+        workers=1,
+    )
+    assert (written.records, table_of(to).schema.names) == (10, ["offset", "day", "topic"])
+    reader = kip33.read_arrow(nights.catalog, columns=iter(["offset"]), partition=iter([0]))
+    assert reader.read_all().shape == (10, 1)
 
 
 def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
@@ -171,11 +241,6 @@ def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
     (nights.partition / f"{0:020d}.log").write_bytes(b"not read")
     assert nights.add().records == 5
     assert offsets_in(nights.to) == [*range(15)]
-
-
-def cut(nights: Nights) -> None:
-    write_log(nights.partition, 0, log_of(0, 4))
-    build(nights.source, nights.folder)
 
 
 def make_unreadable(nights: Nights) -> None:
@@ -201,7 +266,6 @@ def recreate(nights: Nights) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
-    "cut": (cut, {}, LocationError, "orders-0: ends at offset 5, expected 10 or more"),
     "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
     "topic of another id": (
         recreate,
@@ -210,7 +274,6 @@ REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Except
         "ids AAAAAAAAAAAAAAAAAAAAAQ and AAAAAAAAAAAAAAAAAAAAAg found",
     ),
     "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
-    "only a topic": (lambda _: None, {"columns": ["topic"]}, ValueError, "only 'topic' found"),
     "other times": (
         *(lambda _: None, {"start_time": T}, CatalogError),
         "with first_timestamp",
@@ -235,6 +298,58 @@ def test_nothing_is_added_to_what_cannot_be_continued(nights: Nights, name: str)
         nights.add(**options)
     assert offsets_in(nights.to) == before
     assert not [*nights.to.glob("_kip33/staging/*")]
+
+
+def in_epochs(*epochs: tuple[int, int, int]) -> bytes:
+    """Batches of one record each: (leader epoch, first offset, end)."""
+    return b"".join(
+        v2_batch(at, [Record(T)], leader_epoch=epoch)
+        for epoch, first, end in epochs
+        for at in range(first, end)
+    )
+
+
+LOST = "read up to offset 10, the last in leader epoch 3; from offset "
+SECOND_NIGHTS: dict[str, tuple[tuple[tuple[int, int, int], ...], bool | str]] = {
+    "the log goes on": (((2, 0, 5), (3, 5, 12)), True),
+    "and has a new leader": (((2, 0, 5), (3, 5, 10), (4, 10, 12)), True),
+    "a replica is behind": (((2, 0, 5), (3, 5, 8)), False),
+    "a replica is behind and has no record of the epoch": (((2, 0, 5),), False),
+    "a later leader wrote less": (((2, 0, 5), (3, 5, 7), (4, 7, 9)), f"{LOST}7"),
+    "a later leader wrote more": (((2, 0, 5), (4, 5, 12)), f"{LOST}5"),
+    "a deposed leader wrote more": (((2, 0, 12),), f"{LOST}9"),
+}
+
+
+@pytest.mark.parametrize("name", SECOND_NIGHTS)
+def test_a_folder_goes_on_only_with_the_log_that_it_has(tmp_path: Path, name: str) -> None:
+    second, expected = SECOND_NIGHTS[name]
+    nights = Nights(tmp_path)
+    for epochs in (((2, 0, 5), (3, 5, 10)), second):
+        before = offsets_in(nights.to) if nights.to.exists() else []
+        write_log(nights.partition, 0, in_epochs(*epochs))
+        build(nights.source, nights.folder)
+        if isinstance(expected, str) and before:
+            for on_error in ("skip", "fail"):
+                with pytest.raises(LocationError, match=expected):
+                    nights.add(on_error=on_error)
+        elif before and not expected:
+            with pytest.warns(UserWarning, match="orders-0: ends at offset .*, expected 10 or mor"):
+                assert nights.add(on_error="fail").commit is None
+        else:
+            nights.add()
+    assert offsets_in(nights.to) == [*range(12 if expected is True else 10)]
+
+
+def test_a_shorter_log_without_leader_epochs_may_be_another_one(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    for end in (10, 5):
+        write_log(nights.partition, 0, *(v1_message(at, T) for at in range(end)))
+        build(nights.source, nights.folder)
+        if end == 10:
+            nights.add()
+    with pytest.raises(LocationError, match="orders-0: ends at offset 5, expected 10 or more"):
+        nights.add()
 
 
 def test_another_source_or_another_programs_files_are_refused(
