@@ -25,7 +25,7 @@ from kip33.catalog.schema import chosen
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.log_ranges import (
-    SHARE_OFFSETS,
+    SHARE_RECORDS,
     LogRange,
     Loss,
     end_offsets,
@@ -35,6 +35,7 @@ from kip33.records.log_ranges import (
     ranges_between,
     shares_of,
     unread,
+    with_transactions,
 )
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
@@ -146,6 +147,7 @@ def write_new_records(
     _require_known(listed, partitions)
     start = before.ends if before else {}
     only_committed = request.reading.request.only_committed
+    partitions = with_transactions(partitions, start) if only_committed else partitions
     ends = end_offsets(partitions, start, only_committed=only_committed)
     found = (*losses(partitions, start, ends), *map(Loss, unread(listed)))
     _require_same_logs(request, found, warn)
@@ -155,8 +157,7 @@ def write_new_records(
     shares = [
         share
         for one in ranges
-        for share in shares_of(one, _share_offsets(one), only_committed=only_committed)
-        if share.segments  # else all its offsets are missing
+        for share in shares_of(one, _share_records(one), only_committed=only_committed)
     ]
     staging = dataset.begin(now_ms)
     work = Work(Phase.READING_LOGS, command="records")
@@ -216,11 +217,10 @@ def _require_known(
         )
 
 
-def _share_offsets(found: LogRange) -> int:
-    """Return how many offsets a task reads at one time."""
-    offsets = found.end_offset - found.first_offset
-    by_bytes = offsets * _SHARE_BYTES // max(found.size_bytes, 1)
-    return max(1, min(SHARE_OFFSETS, by_bytes))
+def _share_records(found: LogRange) -> int:
+    """How many records a task reads at one time."""
+    by_bytes = found.records * _SHARE_BYTES // max(found.size_bytes, 1)
+    return max(1, min(SHARE_RECORDS, by_bytes))
 
 
 def _require_same_logs(request: WriteRequest, found: Iterable[Loss], warn: Warn) -> None:

@@ -1,10 +1,11 @@
 """`spark.readStream.format("kafka-segments")`: the history of logs, range after range.
 
-An offset of the stream has the next offset of each partition, the snapshot of the catalog that this
-was read from, and the size of shares, which the first offset of the stream decides:
+An offset of the stream has the next offset of each partition, and the snapshot of the catalog that
+this was read from. The first offset of the stream decides the size of shares. Where a range has few
+records at many offsets, the offset at its end has its cuts:
 
     {"logs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 8500}},
-     "snapshot": "00000000000000000001-4f0c...", "maxRecordsPerPartition": 1000000}
+     "snapshot": "00000000000000000001-4f0c...", "maxRecordsPerPartition": 1000000, "cuts": {}}
 
 A batch that Spark repeats has the same rows in the same shares: sinks that write the same files
 again depend on it. If that is not possible, it fails.
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kip33.catalog.catalog import Catalog, catalog_at, choose
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.log_ranges import (
-    SHARE_OFFSETS,
+    SHARE_RECORDS,
     LogOffsets,
     LogRange,
     end_offsets,
@@ -28,7 +29,9 @@ from kip33.records.log_ranges import (
     limited,
     ranges_between,
     require_same_segments,
-    shares_of,
+    sparse_cuts,
+    stream_shares,
+    with_transactions,
 )
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Level
@@ -46,7 +49,7 @@ except ImportError:
     admission = None  # type: ignore[assignment]
     _AvailableNow = object
 
-_LOGS, _SNAPSHOT, _SHARE = "logs", "snapshot", "maxRecordsPerPartition"
+_LOGS, _SNAPSHOT, _SHARE, _CUTS = "logs", "snapshot", "maxRecordsPerPartition", "cuts"
 
 
 class StreamOptions(NamedTuple):
@@ -79,7 +82,7 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where the logs begin."""
         snapshot, partitions = self._newest()
-        return self._offset(first_offsets(partitions), snapshot, {})
+        return self._offset(first_offsets(partitions), snapshot, self._share({}), {})
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return a limit if the user gave one, which has Spark ask for what is within it."""
@@ -97,10 +100,9 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
         """Return the end of the next range; `start` if there are no new records."""
-        snapshot, partitions = self._newest()
         begun: LogOffsets = (start or {}).get(_LOGS, {})
-        only_committed = self._rows.reading.request.only_committed
-        ends = end_offsets(partitions, begun, only_committed=only_committed)
+        snapshot, partitions = self._newest(begun)
+        ends = end_offsets(partitions, begun, only_committed=self._only_committed)
         if limit is not None and not isinstance(limit, admission.ReadAllAvailable):
             ends = limited(
                 partitions,
@@ -109,14 +111,17 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
                 max_offsets=self._options.max_offsets,
                 max_bytes=self._options.max_bytes,
             )
-        return start if start and ends == begun else self._offset(ends, snapshot, start or {})
+        if start and ends == begun:
+            return start
+        share = self._share(start or {})
+        return self._offset(ends, snapshot, share, sparse_cuts(partitions, begun, ends, share))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the shares of a range, the same whenever it is asked for.
 
         Each is what one task reads, and the stores for it: neither is part of a plan's text.
         """
-        _, partitions = self._newest()
+        _, partitions = self._newest(start[_LOGS])
         ranges = ranges_between(
             partitions,
             start[_LOGS],
@@ -126,12 +131,12 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         for catalog, then in zip(self._catalogs(), end[_SNAPSHOT].split(","), strict=False):
             if then not in self._listed[0].split(","):
                 require_same_segments(ranges, catalog, then)
-        only_committed = self._rows.reading.request.only_committed
         stores = self._rows.use_stores()
+        how = (end[_CUTS], start[_SHARE])
         return [
             InputPartition((stores, share))
             for one in ranges
-            for share in shares_of(one, start[_SHARE], only_committed=only_committed)
+            for share in stream_shares(one, *how, only_committed=self._only_committed)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -146,25 +151,40 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         share.require_unchanged()
         yield from rows.rows([share.segments])
 
-    def _offset(self, logs: LogOffsets, snapshot: str, before: dict[str, Any]) -> dict[str, Any]:
+    @property
+    def _only_committed(self) -> bool:
+        return self._rows.reading.request.only_committed
+
+    def _share(self, before: dict[str, Any]) -> int:
+        """The size of shares, which does not change."""
         given, begun = self._options.share_offsets, before.get(_SHARE)
         if given and begun and given != begun:
             raise ValueError(
                 f"kafka-segments: {_SHARE} {given} found, expected {begun}, with which the "
                 "checkpoint began; give this, or begin a new table with a new checkpoint"
             )
-        share = begun or given or SHARE_OFFSETS
-        return {_LOGS: logs, _SNAPSHOT: snapshot, _SHARE: share}
+        return begun or given or SHARE_RECORDS
+
+    def _offset(
+        self, logs: LogOffsets, snapshot: str, share: int, cuts: dict[str, list[int]]
+    ) -> dict[str, Any]:
+        return {_LOGS: logs, _SNAPSHOT: snapshot, _SHARE: share, _CUTS: cuts}
 
     def _catalogs(self) -> list[Catalog]:
         return [catalog_at(Location.of(place)) for place in self._rows.places]
 
-    def _newest(self) -> tuple[str, list[PartitionSegments]]:
-        """Return the names of the newest snapshots, and the partitions in them."""
-        if self._is_last:
-            return self._listed
-        self._rows.use_stores()
-        names = ",".join(choose(catalog, None).snapshot.name for catalog in self._catalogs())
-        if names != self._listed[0]:
-            self._listed = names, in_order(self._rows.partitions())
+    def _newest(self, begun: LogOffsets | None = None) -> tuple[str, list[PartitionSegments]]:
+        """The names of the newest snapshots, and the partitions in them.
+
+        From where the stream has `begun` to read, their open transactions are known.
+        """
+        names, partitions = self._listed
+        if not self._is_last:
+            self._rows.use_stores()
+            newest = ",".join(choose(catalog, None).snapshot.name for catalog in self._catalogs())
+            if newest != names:
+                names, partitions = newest, in_order(self._rows.partitions())
+        if begun is not None and self._only_committed:
+            partitions = with_transactions(partitions, begun)
+        self._listed = names, partitions
         return self._listed

@@ -105,7 +105,7 @@ def test_nights_of_random_transactions_give_what_a_consumer_has_read(
 def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int
 ) -> None:
-    monkeypatch.setattr(written_records, "SHARE_OFFSETS", 7)
+    monkeypatch.setattr(written_records, "SHARE_RECORDS", 7)
     monkeypatch.setattr(written_records, "_MOST_OPEN", 1)
     for seed in seeds(archives):
         _, catalog = random_archive(Random(seed), tmp_path / str(seed), disorder_ms=500)
