@@ -1,10 +1,11 @@
-"""Ranges of logs that a stream reads one after another, by a catalog's rows: no log is opened.
+"""Ranges of logs that a stream reads one after another, by the rows of a catalog.
 
 Where a stream stands is `{log: {partition: next offset}}`. A log is a topic, with its id where that
-is known: `orders:pV8dTGzTSz2UkqBhcn1lWA`. A task reads a share of a range, of about as many records
-as others. Compaction leaves few records at many offsets, so a stream notes where it has cut such a
-range: a range that is read again has the same shares, whatever the catalog or the cluster is by
-then.
+is known: `orders:pV8dTGzTSz2UkqBhcn1lWA`. The leader epoch of the last record before each offset
+tells whether another leader has written the log since (KIP-320). A task reads a share of a range,
+of about as many records as others. Compaction leaves few records at many offsets, so a stream notes
+where it has cut such a range: a range that is read again has the same shares, whatever the catalog
+or the cluster is by then.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,8 +17,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from kip33.catalog.catalog import Catalog, choose
 from kip33.errors import CatalogError, FileReadError, Kip33Error
+from kip33.formats.partition_metadata import EpochStart
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
 from kip33.records.transaction_fates import with_open_transactions
+from kip33.rules.leader_epochs import NO_EPOCH, other_log_from
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.transaction_index import Open, open_from_json
 from kip33.stores.concurrently import map_in_order
@@ -25,6 +28,8 @@ from kip33.stores.files import opened
 
 LogOffsets: TypeAlias = dict[str, dict[str, int]]
 """The next offset of each partition of each log."""
+LogEpochs: TypeAlias = LogOffsets
+"""The leader epoch of the last record before it; NO_EPOCH if that is not known."""
 SHARE_RECORDS: Final = 1_000_000
 """Records of a share: with 100 B each a task of a second; with half of it 85 % of the speed."""
 _LEAST_RECORD_BYTES: Final = 8  # where the number of records is not known
@@ -135,6 +140,38 @@ def with_transactions(
     return [*map_in_order(partitions[0][0].log, partitions, known)] if partitions else []
 
 
+def last_epochs(
+    partitions: Sequence[PartitionSegments], start: LogOffsets, ends: LogOffsets, before: LogEpochs
+) -> LogEpochs:
+    """The leader epochs of the last records before `ends`, given those before `start`.
+
+    That of a record that was read earlier stays: the log may have lost it since.
+    """
+    begun, stops, epochs = _Offsets(start), _Offsets(ends), _Offsets(before)
+    for partition in partitions:
+        end = stops.of(partition, 0)
+        is_new = end > begun.of(partition, 0)
+        if is_new or epochs.of(partition, NO_EPOCH) == NO_EPOCH:
+            starts, known_end = _epoch_starts(partition)
+            earlier = [one.epoch for one in starts if one.start_offset < end <= known_end]
+            epochs.set(partition, max(earlier, default=NO_EPOCH))
+    return epochs.as_offsets()
+
+
+def _epoch_starts(partition: PartitionSegments) -> tuple[list[EpochStart], int]:
+    """The leader epochs that the segments show, and the offset after the last one with epochs."""
+    starts: list[EpochStart] = []
+    end = 0
+    for one in partition:
+        if one.leader_epochs and one.last_offset is not None:
+            inside = range(one.slice.from_offset, one.last_offset + 1)
+            last = [epoch for epoch in one.leader_epochs if epoch.start_offset < inside.start][-1:]
+            starts += [epoch._replace(start_offset=inside.start) for epoch in last]
+            starts += [epoch for epoch in one.leader_epochs if epoch.start_offset in inside]
+            end = max(end, inside.stop)
+    return starts, end
+
+
 class _Offsets:
     """Next offsets, found by topic. A log without an id is any topic of its name."""
 
@@ -209,17 +246,28 @@ def ranges_between(
     partitions: Sequence[PartitionSegments],
     start: LogOffsets,
     end: LogOffsets,
+    epochs: LogEpochs | None = None,
     *,
     fail_on_data_loss: bool,
 ) -> list[LogRange]:
-    """Return the ranges of the partitions, in order; LogRangeError if records of one are lost."""
+    """Return the ranges of the partitions, in order; LogRangeError if records of one are lost.
+
+    `epochs` are those of the last records before `start`.
+    """
     ranges = list(_ranges(partitions, start, end))
     if not fail_on_data_loss:
         return [
-            one._replace(segments=[segment._replace(hole=None) for segment in one.segments])
+            one._replace(
+                segments=[
+                    segment._replace(hole=None) if segment.missing_before else segment
+                    for segment in one.segments
+                ]
+            )
             for one in ranges
         ]
-    for loss in losses(partitions, start, end):
+    for loss in losses(partitions, start, end, epochs or {}):
+        if loss.is_behind:
+            continue
         remedy = "build the catalog of an archive that has them"
         remedy = _NEW_TABLE if loss.is_other_log else remedy
         raise LogRangeError(f"{loss.text}; {remedy}, or set failOnDataLoss to false")
@@ -231,14 +279,18 @@ class Loss(NamedTuple):
 
     text: str
     is_other_log: bool = False  # what is there is not the log that was read before
+    is_behind: bool = False  # nothing may be lost: another replica was read before
 
 
 def losses(
-    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
+    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets, epochs: LogEpochs
 ) -> Iterator[Loss]:
-    """Yield what was lost of each log since it was read up to `start`."""
+    """Yield what was lost of each log since it was read up to `start`.
+
+    `epochs` are those of the last records before `start`.
+    """
     begun, ends = _Offsets(start), _Offsets(end)
-    yield from _shorter_logs(partitions, begun)
+    yield from _cut_logs(partitions, begun, _Offsets(epochs))
     found: dict[tuple[str, str], LogRange] = {}
     for one in _ranges(partitions, start, end):
         log, number = _log_of(one.segments), _number_of(one.segments)
@@ -369,14 +421,36 @@ def _ranges(
             yield LogRange(partition, first, stop)
 
 
-def _shorter_logs(partitions: Sequence[PartitionSegments], begun: _Offsets) -> Iterator[Loss]:
-    """Yield the logs that end before the offset up to which they were read."""
+def _cut_logs(
+    partitions: Sequence[PartitionSegments], begun: _Offsets, epochs: _Offsets
+) -> Iterator[Loss]:
+    """Yield the logs that no longer have the records before the offset up to which they were read.
+
+    One that is only shorter may be of a replica that is behind.
+    """
     for partition in partitions:
-        end, begin = _end_of(partition), begun.of(partition, 0)
-        is_known = all(one.is_checked for one in partition)
-        if is_known and end < begin:
-            text = f"{_name_of(partition)}: ends at offset {end}, expected {begin} or more"
-            yield Loss(f"{text}: it was cut, or the topic was created again", True)
+        name, end = _name_of(partition), _end_of(partition)
+        begin, epoch = begun.of(partition, 0), epochs.of(partition, NO_EPOCH)
+        starts, known_end = _epoch_starts(partition)
+        other = None
+        if epoch != NO_EPOCH:
+            other = other_log_from(starts, known_end, read_until=begin, epoch=epoch)
+        if other is not None:
+            yield Loss(
+                f"{name}: read up to offset {begin}, the last in leader epoch {epoch}; from offset "
+                f"{other} on it now has other records: it was cut, and another leader went on",
+                is_other_log=True,
+            )
+        elif end < begin and all(one.is_checked for one in partition):
+            text = f"{name}: ends at offset {end}, expected {begin} or more"
+            if starts and epoch != NO_EPOCH:
+                yield Loss(
+                    f"{text}: it is of a replica that is behind, or its end was lost; nothing is "
+                    "read until it goes on",
+                    is_behind=True,
+                )
+            else:
+                yield Loss(f"{text}: it was cut, or the topic was created again", is_other_log=True)
 
 
 def _other_topics(log: str, others: Sequence[str]) -> Iterator[Loss]:
@@ -418,8 +492,9 @@ def _name_of(partition: PartitionSegments) -> str:
 def _holes_in(found: LogRange) -> Iterator[str]:
     """Yield the places inside of a range at which offsets are surely missing."""
     for one in found.segments:
-        if one.hole and found.first_offset < (one.base_offset or 0) < found.end_offset:
-            yield f"{one.log.uri}: {one.hole}"
+        missing = one.missing_before
+        if missing and found.first_offset < (one.base_offset or 0) < found.end_offset:
+            yield missing
 
 
 def _begin_of(partition: PartitionSegments) -> int:

@@ -46,8 +46,16 @@ from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.names import parse_partition_dir
+from kip33.formats.partition_metadata import EpochStart
 from kip33.options import Path
-from kip33.rules.offset_holes import Extent, HoleKind, OffsetSpan, holes_between, most_complete_of
+from kip33.rules.offset_holes import (
+    Extent,
+    Hole,
+    HoleKind,
+    OffsetSpan,
+    holes_between,
+    most_complete_of,
+)
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.rules.topics_of_a_name import TopicsOfName
@@ -137,7 +145,7 @@ class ReadSegment(NamedTuple):
     extent: Extent = Extent()  # to compare replicas
     damage: str | None = None  # why a catalog's log is valid only in part
     refused: str | None = None  # why a broker would keep nothing of a catalog's log
-    hole: str | None = None  # which offsets are surely missing before it
+    hole: Hole | None = None  # before it; after a log that no build has read it is not known
     error: str | None = None  # why the segment cannot be read
     has_inner_times: bool = False  # a wrapper of v0 may have v1 messages: no header has their times
     span: Span | None = None  # None: the whole segment
@@ -146,6 +154,7 @@ class ReadSegment(NamedTuple):
     last_modified_ms: int | None = None  # of the log
     unsure_from: int | None = None  # from here on its records may not be of the log
     conflict: str | None = None  # why it is not read: another one has its offsets, other records
+    leader_epochs: tuple[EpochStart, ...] = ()  # and where they begin in it; empty: not known
 
     @property
     def log(self) -> Location:
@@ -184,11 +193,17 @@ class ReadSegment(NamedTuple):
         """Return whether a build has looked at the order of its offsets."""
         return self.refused is not None or self.figures is not None
 
+    @property
+    def missing_before(self) -> str | None:
+        """A line about offsets that are surely missing before it, None if none are."""
+        is_certain = self.hole is not None and self.hole.kind == HoleKind.CERTAIN
+        return f"{self.log.uri}: {self.hole}" if is_certain else None
+
     def warnings(self, first_offset: int) -> list[str]:
         """Return what a reader from an offset on is told of the log, although it is read."""
         found = []
-        if self.hole and first_offset < (self.base_offset or 0):
-            found.append(f"{self.log.uri}: {self.hole}")
+        if (missing := self.missing_before) and first_offset < (self.base_offset or 0):
+            found.append(missing)
         if self.refused:
             found.append(
                 f"{self.log.uri}: {SegmentStatus.INVALID}: {self.refused}; a broker would keep "
@@ -245,7 +260,7 @@ PartitionSegments: TypeAlias = list[ReadSegment]
 _FROM_CATALOG: Final = [
     *("log_dir", "topic", "partition", "base_offset", "log_uri", "index_uri", "status", "error"),
     *("topic_id", "batches_crc32", "last_modified_ms", "smallest_timestamp", "open_transactions"),
-    *("magics", *HeaderFigures._fields),
+    *("magics", "leader_epochs", "leader_epoch_offsets", *HeaderFigures._fields),
 ]
 _KNOWN: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
@@ -464,6 +479,9 @@ def _of_row(row: Row, other: str) -> ReadSegment:
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         unsure_from=row[UNSURE_FROM],
         conflict=conflict if row[IS_DIFFERENT] else None,
+        leader_epochs=tuple(
+            map(EpochStart, row["leader_epochs"] or (), row["leader_epoch_offsets"] or ())
+        ),
     )
 
 
@@ -508,22 +526,18 @@ def _in_order(segments: PartitionSegments) -> PartitionSegments:
     ordered = sorted(segments, key=lambda one: (one.base_offset is None, one.base_offset))
     following = [*(segment.base_offset for segment in ordered[1:]), None]
     placed, end = [], 0
-    for segment, offset, hole in zip(ordered, following, _holes_before(ordered), strict=True):
+    for segment, offset, hole in zip(ordered, following, holes_before(ordered), strict=True):
         placed.append(segment.after(end)._replace(next_base_offset=offset, hole=hole))
         end = max(end, -1 if segment.last_offset is None else segment.last_offset + 1)
     return placed
 
 
-def _holes_before(ordered: PartitionSegments) -> list[str | None]:
-    """Return for each segment which offsets are surely missing before it, None if none are.
-
-    Without a catalog this is not known.
-    """
-    notes: list[str | None] = [None] * len(ordered)
+def holes_before(ordered: PartitionSegments) -> list[Hole | None]:
+    """The hole before each segment of a partition, None where no offset is missing."""
+    found: list[Hole | None] = [None] * len(ordered)
     for after, first, end, kind in holes_between([one.offsets for one in ordered]):
-        if kind == HoleKind.CERTAIN:
-            notes[after + 1] = f"offsets {first} to {end - 1} are missing before it"
-    return notes
+        found[after + 1] = Hole(first, end, kind)
+    return found
 
 
 def _shown(selection: Selection) -> str:

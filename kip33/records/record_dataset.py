@@ -6,9 +6,10 @@
                                                                      named *.parquet.staged
 
 A run writes its files into staging. Then it puts its commit file, which names them and, for each
-partition, the offset at which the next run begins. Then it moves them to their places; a run that
-finds files of the newest commit in staging moves them first. So each record is in the folder once,
-whatever ends a run. Readers of Spark, Arrow and Hive ignore a folder whose name begins with `_`.
+partition, the offset at which the next run begins, and the leader epoch of the record before it.
+Then it moves the files to their places; a run that finds files of the newest commit in staging
+moves them first. So each record is in the folder once, whatever ends a run. Readers of Spark, Arrow
+and Hive ignore a folder whose name begins with `_`.
 
 Two runs at once: each lists the commits after it put its own. One that finds another with the same
 number takes its own back before it has moved a file. A run that finds two, of which none has moved
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from kip33.archive.plans import JournalForm, plan_line, with_content_id
 from kip33.errors import CatalogError, LocationError, PublishError
-from kip33.records.log_ranges import LogOffsets
+from kip33.records.log_ranges import LogEpochs, LogOffsets
 from kip33.stores.files import entries_of, one_line, status_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import (
@@ -33,7 +34,7 @@ from kip33.stores.own_files import (
 
 _FOLDER: Final = "_kip33"
 _FORM: Final = JournalForm(
-    1,
+    2,
     "a commit of records that were written to a folder",
     "restore the file, or write to another folder",
     CatalogError,
@@ -59,6 +60,7 @@ class DatasetCommit(NamedTuple):
     source: tuple[str, ...]  # URIs of what was read: one, or those of two tiers
     options: Mapping[str, Any]  # what each run must have in common
     ends: LogOffsets  # of all runs
+    epochs: LogEpochs  # of the last records
     files: tuple[DatasetFile, ...]
 
     @property
@@ -75,7 +77,9 @@ class DatasetCommit(NamedTuple):
     def of_record(cls, record: dict[str, Any]) -> Self:
         """Return the commit of a file; KeyError, TypeError or ValueError for another object."""
         files = tuple(DatasetFile(**one) for one in record["files"])
-        values = {name: record[name] for name in ("number", "commit_id", "options", "ends")}
+        values = {
+            name: record[name] for name in ("number", "commit_id", "options", "ends", "epochs")
+        }
         return cls(source=tuple(record["source"]), files=files, **values)
 
 

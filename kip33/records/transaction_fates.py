@@ -6,6 +6,9 @@ batches: COMMIT or ABORT. Records end at the last stable offset, where the oldes
 that is still open, as for a broker. If the log has a gap or damage, the marker of a transaction
 that is open there may be lost: its outcome is unknown. In Kafka this is `Fetcher`'s list of aborted
 transactions and `UnifiedLog.lastStableOffset`.
+
+A hole that compaction may have left hides no marker: the cleaner keeps a marker while a record of
+its transaction is there (`Cleaner.buildOffsetMap`, `CleanedTransactionMetadata`).
 """
 
 from bisect import bisect_right
@@ -19,8 +22,10 @@ from kip33.archive.bad_batches import DamagedBytes, WholeBatches
 from kip33.errors import FileReadError, Kip33Error, LocationError
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
-from kip33.records.partitions import PartitionSegments, ReadSegment
+from kip33.records.partitions import PartitionSegments, ReadSegment, holes_before
 from kip33.records.record_request import RecordRequest
+from kip33.records.segment_rows import scanned_figures
+from kip33.rules.offset_holes import Hole, is_compacted
 from kip33.rules.transaction_index import UNCHANGED, Open, open_as_json, open_from_json
 from kip33.stores.files import one_line, opened
 
@@ -120,6 +125,7 @@ def _fates_of(
     """
     begin, open_at_start = _known_start(partition, first_needed)
     fates = TransactionFates(open_at_start)
+    holes: list[Hole | None] | None = None
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
@@ -128,12 +134,31 @@ def _fates_of(
         base_offset = segment.base_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break
-        if next_offset is not None and base_offset > next_offset:
-            fates.lose(base_offset)
+        if next_offset is not None and base_offset > next_offset and fates.open:
+            holes = holes or _holes_in(partition)
+            if not is_compacted(holes[number]):
+                fates.lose(base_offset)
         next_offset = _pass(segment, fates, next_offset)
         if next_offset is None and number + 1 < len(partition):
             fates.lose(partition[number + 1].base_offset or 0)
     return fates
+
+
+def _holes_in(partition: Sequence[ReadSegment]) -> list[Hole | None]:
+    """The hole before each segment. Of logs that no build has read the headers are read."""
+    known = [one.hole for one in partition]
+    if all(one.figures for one in partition):
+        return known
+    found = holes_before([one if one.figures else _scanned(one) for one in partition])
+    # Part of a partition may be dense: what is known is of all segments.
+    return [one if is_compacted(one) else now for one, now in zip(known, found, strict=True)]
+
+
+def _scanned(segment: ReadSegment) -> ReadSegment:
+    figures, problem = scanned_figures(segment)
+    if isinstance(problem, LocationError):
+        return segment
+    return segment._replace(figures=figures, damage=str(problem) if problem else None)
 
 
 def _is_decided(fates: TransactionFates, segment: ReadSegment) -> bool:
@@ -183,7 +208,8 @@ def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[i
         segment = partition[number]
         if segment.last_offset is None or segment.open_transactions is None:
             break
-        if partition[number + 1].base_offset != segment.last_offset + 1:
+        following = partition[number + 1]
+        if following.base_offset != segment.last_offset + 1 and not is_compacted(following.hole):
             break
         if segment.open_transactions != UNCHANGED:
             return number + 1, open_from_json(segment.open_transactions, None)
@@ -208,7 +234,7 @@ def with_open_transactions(
         is_before = last is not None and last < first_offset
         if segment.conflict or is_before or base >= end_offset:
             continue
-        if end is not None and base > end:
+        if end is not None and base > end and not is_compacted(segment.hole):
             fates.lose(base)
             lost = base
         known = None if last is None else open_from_json(segment.open_transactions, fates.open)

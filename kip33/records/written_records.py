@@ -31,6 +31,7 @@ from kip33.records.log_ranges import (
     end_offsets,
     held_back,
     in_order,
+    last_epochs,
     losses,
     ranges_between,
     shares_of,
@@ -145,15 +146,15 @@ def write_new_records(
     listed = request.reading.partitions(source_at(request.source), warn=warn)
     partitions = in_order(listed)
     _require_known(listed, partitions)
-    start = before.ends if before else {}
+    start, epochs = (before.ends, before.epochs) if before else ({}, {})
     only_committed = request.reading.request.only_committed
     partitions = with_transactions(partitions, start) if only_committed else partitions
     ends = end_offsets(partitions, start, only_committed=only_committed)
-    found = (*losses(partitions, start, ends), *map(Loss, unread(listed)))
+    found = (*losses(partitions, start, ends, epochs), *map(Loss, unread(listed)))
     _require_same_logs(request, found, warn)
     for line in held_back(partitions, ends) if only_committed else ():
         warn(line)
-    ranges = ranges_between(partitions, start, ends, fail_on_data_loss=False)
+    ranges = ranges_between(partitions, start, ends, epochs, fail_on_data_loss=False)
     shares = [
         share
         for one in ranges
@@ -170,7 +171,9 @@ def write_new_records(
     files = tuple(file for result in results for file in result.files)
     commit = DatasetCommit(
         before.number + 1 if before else 1,
-        *(staging.name.partition("-")[0], request.source, request.options, ends, files),
+        *(staging.name.partition("-")[0], request.source, request.options, ends),
+        last_epochs(partitions, start, ends, epochs),
+        files,
     )
     if ends != start:
         dataset.commit(commit, staging)
@@ -226,12 +229,13 @@ def _share_records(found: LogRange) -> int:
 def _require_same_logs(request: WriteRequest, found: Iterable[Loss], warn: Warn) -> None:
     """Raise LocationError if another log has the place of one that was read before.
 
-    What is missing or not read is a line, or with `on_error="fail"` an error.
+    What is missing or not read is a line, or with `on_error="fail"` an error. A log that is only
+    behind is a line.
     """
     for loss in found:
         if loss.is_other_log:
             raise LocationError(f"{loss.text}; write to another folder, or leave the topic out")
-        if request.reading.on_error == OnError.FAIL:
+        if request.reading.on_error == OnError.FAIL and not loss.is_behind:
             raise LocationError(f"{loss.text}; with on_error skip the rest is written")
         warn(loss.text)
 

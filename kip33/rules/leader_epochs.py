@@ -8,14 +8,16 @@ A running broker also notes an epoch when it becomes the leader. If the next lea
 a batch was written, the `leader-epoch-checkpoint` has an epoch that no batch has.
 """
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from kip33.formats.batch import BatchColumns
 from kip33.formats.native import Speed, plain
 from kip33.formats.partition_metadata import EpochStart
+
+NO_EPOCH: Final = -1  # it is not known
 
 
 def refused_epoch(batches: Any, latest_epoch: int) -> tuple[int, int]:
@@ -91,6 +93,28 @@ def with_later_epochs(
             starts.append(start)
             latest = start.epoch
     return tuple(starts)
+
+
+def other_log_from(
+    starts: Sequence[EpochStart], end_offset: int, *, read_until: int, epoch: int
+) -> int | None:
+    """The first offset at which a log shows other records than a reader had of it, or None.
+
+    The last record before `read_until` had leader epoch `epoch`. `starts` are the epochs that the
+    log shows up to `end_offset`. As a broker answers a consumer (KIP-320,
+    `LeaderEpochFileCache.endOffsetFor`): an epoch ends where a later one begins.
+
+    >>> log = (EpochStart(0, 0), EpochStart(2, 5))
+    >>> other_log_from(log, 15, read_until=10, epoch=0)
+    5
+    >>> other_log_from(log, 15, read_until=10, epoch=3)  # epoch 3 is not in the log
+    9
+    """
+    later = min((one.start_offset for one in starts if one.epoch > epoch), default=read_until)
+    if later < read_until:
+        return later
+    is_earlier = all(one.epoch < epoch for one in starts)
+    return read_until - 1 if starts and is_earlier and end_offset >= read_until else None
 
 
 class EpochFall(NamedTuple):

@@ -38,6 +38,23 @@ class HoleKind(StrEnum):
     FILLED = "filled"  # the segments of other replicas have all of them
 
 
+class Hole(NamedTuple):
+    """Offsets that no segment of a replica has, between two that it has."""
+
+    first_offset: int
+    end: int  # exclusive
+    kind: HoleKind
+
+    def __str__(self) -> str:
+        """What is said of the segment after it."""
+        return f"offsets {self.first_offset} to {self.end - 1} are missing before it"
+
+
+def is_compacted(hole: Hole | None) -> bool:
+    """Whether compaction may have left a hole; False without one."""
+    return hole is not None and hole.kind == HoleKind.POSSIBLE
+
+
 KINDS: Final = tuple(HoleKind)
 MISSING: Final = (HoleKind.CERTAIN, HoleKind.POSSIBLE, HoleKind.AFTER_DAMAGE)
 

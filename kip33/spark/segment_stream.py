@@ -1,10 +1,12 @@
 """`spark.readStream.format("kafka-segments")`: the history of logs, range after range.
 
-An offset of the stream has the next offset of each partition, and the snapshot of the catalog that
-this was read from. The first offset of the stream decides the size of shares. Where a range has few
-records at many offsets, the offset at its end has its cuts:
+An offset of the stream has the next offset of each partition, the leader epoch of the record before
+it, and the snapshot of the catalog that this was read from. The first offset of the stream decides
+the size of shares. Where a range has few records at many offsets, the offset at its end has its
+cuts:
 
     {"logs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 8500}},
+     "epochs": {"orders:pV8dTGzTSz2UkqBhcn1lWA": {"0": 3}},
      "snapshot": "00000000000000000001-4f0c...", "maxRecordsPerPartition": 1000000, "cuts": {}}
 
 A batch that Spark repeats has the same rows in the same shares: sinks that write the same files
@@ -26,6 +28,7 @@ from kip33.records.log_ranges import (
     end_offsets,
     first_offsets,
     in_order,
+    last_epochs,
     limited,
     ranges_between,
     require_same_segments,
@@ -49,7 +52,8 @@ except ImportError:
     admission = None  # type: ignore[assignment]
     _AvailableNow = object
 
-_LOGS, _SNAPSHOT, _SHARE, _CUTS = "logs", "snapshot", "maxRecordsPerPartition", "cuts"
+_LOGS, _EPOCHS, _SNAPSHOT = "logs", "epochs", "snapshot"
+_SHARE, _CUTS = "maxRecordsPerPartition", "cuts"
 
 
 class StreamOptions(NamedTuple):
@@ -82,7 +86,7 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where the logs begin."""
         snapshot, partitions = self._newest()
-        return self._offset(first_offsets(partitions), snapshot, self._share({}), {})
+        return self._offset(first_offsets(partitions), snapshot, self._share({}), {}, {})
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return a limit if the user gave one, which has Spark ask for what is within it."""
@@ -111,10 +115,14 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
                 max_offsets=self._options.max_offsets,
                 max_bytes=self._options.max_bytes,
             )
-        if start and ends == begun:
-            return start
-        share = self._share(start or {})
-        return self._offset(ends, snapshot, share, sparse_cuts(partitions, begun, ends, share))
+        if not start or ends != begun:
+            share = self._share(start or {})
+            cuts = sparse_cuts(partitions, begun, ends, share)
+            return self._offset(ends, snapshot, share, cuts, start or {})
+        is_strict = self._options.fail_on_data_loss
+        epochs = start.get(_EPOCHS, {})  # a log that was cut may have nothing new
+        ranges_between(partitions, begun, ends, epochs, fail_on_data_loss=is_strict)
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the shares of a range, the same whenever it is asked for.
@@ -126,6 +134,7 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
             partitions,
             start[_LOGS],
             end[_LOGS],
+            start.get(_EPOCHS, {}),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         for catalog, then in zip(self._catalogs(), end[_SNAPSHOT].split(","), strict=False):
@@ -166,9 +175,15 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         return begun or given or SHARE_RECORDS
 
     def _offset(
-        self, logs: LogOffsets, snapshot: str, share: int, cuts: dict[str, list[int]]
+        self,
+        logs: LogOffsets,
+        snapshot: str,
+        share: int,
+        cuts: dict[str, list[int]],
+        before: dict[str, Any],
     ) -> dict[str, Any]:
-        return {_LOGS: logs, _SNAPSHOT: snapshot, _SHARE: share, _CUTS: cuts}
+        epochs = last_epochs(self._listed[1], before.get(_LOGS, {}), logs, before.get(_EPOCHS, {}))
+        return {_LOGS: logs, _EPOCHS: epochs, _SNAPSHOT: snapshot, _SHARE: share, _CUTS: cuts}
 
     def _catalogs(self) -> list[Catalog]:
         return [catalog_at(Location.of(place)) for place in self._rows.places]

@@ -1,6 +1,7 @@
 """`read_committed` compared with a model: a log as a list of what producers did."""
 
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -105,6 +106,47 @@ def test_random_transactions(tmp_path: Path, logs: int) -> None:
         start, end = sorted(random.choices(range(events[0].offset, events[-1].offset + 3), k=2))
         wanted = [offset for offset in expected if start <= offset < end]
         assert offsets(place, start_offset=start, end_offset=end) == wanted, seed
+
+
+def compacted(events: list[Event], random: Random) -> list[Event]:
+    """Return what a cleaner may leave: it stops before the oldest open transaction.
+
+    A marker stays while a batch of its transaction is there.
+    """
+    open_now: dict[int, list[Event]] = {}
+    markers: dict[Event, list[Event]] = {}
+    for event in events:
+        if event.marker:
+            markers[event] = open_now.pop(event.producer)
+        elif event.producer >= 0:
+            open_now.setdefault(event.producer, []).append(event)
+    end = min((batches[0].offset for batches in open_now.values()), default=events[-1].offset)
+    gone = {event for event in events if event.offset < end and random.random() < 0.6}
+    needed = {marker for marker, batches in markers.items() if not gone.issuperset(batches)}
+    return [event for event in events if event not in gone or event in needed]
+
+
+@pytest.mark.filterwarnings(IGNORED)
+@pytest.mark.parametrize("logs", short_and_long(12, 500, "KIP33_RECORD_LOGS"))
+def test_random_compaction_hides_no_marker(tmp_path: Path, logs: int) -> None:
+    for seed in seeds(logs):
+        random, place = Random(seed), tmp_path / str(seed)
+        events = [Event(0, 1, -1), Event(1, 1, -1)]  # of which compaction leaves the second
+        events += [one._replace(offset=one.offset + 2) for one in random_events(random, 30)]
+        kept = [events[1], *compacted(events[2:], random)]
+        cuts = sorted(random.sample(range(2, len(events)), 4))
+        bases = [0, *(events[cut].offset for cut in cuts), 1 << 62]
+        (place / "archive/orders-0").mkdir(parents=True)
+        for base, end in pairwise(bases):
+            if data := b"".join(one.wire for one in kept if base <= one.offset < end):
+                (place / f"archive/orders-0/{base:020d}.log").write_bytes(data)
+        present = {one.offset + i for one in kept for i in range(one.count)}
+        expected = [offset for offset in committed(events) if offset in present]
+        assert offsets(place / "archive") == expected, seed
+        catalog = build(place / "archive", place)
+        assert offsets(catalog) == expected, seed
+        start = random.choice(events).offset
+        assert offsets(catalog, start_offset=start) == [one for one in expected if one >= start]
 
 
 @pytest.mark.filterwarnings(IGNORED)

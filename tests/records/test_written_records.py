@@ -27,7 +27,13 @@ from kip33.records.written_records import (
 )
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import COLUMNS, plain_rows, random_archive
-from tests.builders.segment_builder import Record, segment, v2_batch, with_broken_crc
+from tests.builders.segment_builder import (
+    Record,
+    segment,
+    v1_message,
+    v2_batch,
+    with_broken_crc,
+)
 from tests.long_forms import seeds, short_and_long
 from tests.records.test_levels import build
 from tests.records.test_read_committed import committed, random_events, write
@@ -173,11 +179,6 @@ def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
     assert offsets_in(nights.to) == [*range(15)]
 
 
-def cut(nights: Nights) -> None:
-    write_log(nights.partition, 0, log_of(0, 4))
-    build(nights.source, nights.folder)
-
-
 def make_unreadable(nights: Nights) -> None:
     nights.write(10, 14)
     (nights.partition / f"{10:020d}.log").unlink()
@@ -201,7 +202,6 @@ def recreate(nights: Nights) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
-    "cut": (cut, {}, LocationError, "orders-0: ends at offset 5, expected 10 or more"),
     "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
     "topic of another id": (
         recreate,
@@ -235,6 +235,58 @@ def test_nothing_is_added_to_what_cannot_be_continued(nights: Nights, name: str)
         nights.add(**options)
     assert offsets_in(nights.to) == before
     assert not [*nights.to.glob("_kip33/staging/*")]
+
+
+def in_epochs(*epochs: tuple[int, int, int]) -> bytes:
+    """Batches of one record each: (leader epoch, first offset, end)."""
+    return b"".join(
+        v2_batch(at, [Record(T)], leader_epoch=epoch)
+        for epoch, first, end in epochs
+        for at in range(first, end)
+    )
+
+
+LOST = "read up to offset 10, the last in leader epoch 3; from offset "
+SECOND_NIGHTS: dict[str, tuple[tuple[tuple[int, int, int], ...], bool | str]] = {
+    "the log goes on": (((2, 0, 5), (3, 5, 12)), True),
+    "and has a new leader": (((2, 0, 5), (3, 5, 10), (4, 10, 12)), True),
+    "a replica is behind": (((2, 0, 5), (3, 5, 8)), False),
+    "a replica is behind and has no record of the epoch": (((2, 0, 5),), False),
+    "a later leader wrote less": (((2, 0, 5), (3, 5, 7), (4, 7, 9)), f"{LOST}7"),
+    "a later leader wrote more": (((2, 0, 5), (4, 5, 12)), f"{LOST}5"),
+    "a deposed leader wrote more": (((2, 0, 12),), f"{LOST}9"),
+}
+
+
+@pytest.mark.parametrize("name", SECOND_NIGHTS)
+def test_a_folder_goes_on_only_with_the_log_that_it_has(tmp_path: Path, name: str) -> None:
+    second, expected = SECOND_NIGHTS[name]
+    nights = Nights(tmp_path)
+    for epochs in (((2, 0, 5), (3, 5, 10)), second):
+        before = offsets_in(nights.to) if nights.to.exists() else []
+        write_log(nights.partition, 0, in_epochs(*epochs))
+        build(nights.source, nights.folder)
+        if isinstance(expected, str) and before:
+            for on_error in ("skip", "fail"):
+                with pytest.raises(LocationError, match=expected):
+                    nights.add(on_error=on_error)
+        elif before and not expected:
+            with pytest.warns(UserWarning, match="orders-0: ends at offset .*, expected 10 or mor"):
+                assert nights.add(on_error="fail").commit is None
+        else:
+            nights.add()
+    assert offsets_in(nights.to) == [*range(12 if expected is True else 10)]
+
+
+def test_a_shorter_log_without_leader_epochs_may_be_another_one(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    for end in (10, 5):
+        write_log(nights.partition, 0, *(v1_message(at, T) for at in range(end)))
+        build(nights.source, nights.folder)
+        if end == 10:
+            nights.add()
+    with pytest.raises(LocationError, match="orders-0: ends at offset 5, expected 10 or more"):
+        nights.add()
 
 
 def test_another_source_or_another_programs_files_are_refused(

@@ -8,7 +8,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from kip33.records.log_ranges import LogRangeError
 from kip33.spark import register
+from kip33.spark.segment_source import SegmentSource
 from tests.builders import layouts
 from tests.builders.layouts import Stored
 from tests.builders.log_file import write_log
@@ -102,3 +104,27 @@ def test_a_stream_fails_in_one_line(session: SparkSession, tmp_path: Path) -> No
     build_here(tmp_path / "archive", tmp_path / "plain")
     with pytest.raises(StreamingQueryException, match="build it with --offset-index"):
         night(session, tmp_path, tmp_path / "plain/_catalog")
+
+
+def test_a_stream_goes_on_only_with_the_log_that_it_has_read(tmp_path: Path) -> None:
+    """The planning worker alone: at the second night another leader has cut the log."""
+    reader = stream_of(tmp_path, (3, 0, 10))
+    at = reader.latestOffset(reader.initialOffset())
+    assert at["epochs"] == {"orders": {"0": 3}}
+    reader = stream_of(tmp_path, (3, 0, 7))
+    assert reader.latestOffset(at) == at  # a replica that is behind
+    for end in (9, 12):
+        reader = stream_of(tmp_path, (3, 0, 7), (4, 7, end))
+        with pytest.raises(LogRangeError, match=r"up to offset 10, .* epoch 3; from offset 7 on"):
+            reader.partitions(at, reader.latestOffset(at))
+
+
+def stream_of(place: Path, *epochs: tuple[int, int, int]) -> Any:
+    batches = (
+        v2_batch(at, [Record(T)], leader_epoch=epoch)
+        for epoch, first, end in epochs
+        for at in range(first, end)
+    )
+    write_log(place / "archive/orders-0", 0, *batches)
+    source = SegmentSource({"path": str(built(place))})
+    return source.streamReader(source.schema())
