@@ -11,20 +11,18 @@ or the cluster is by then.
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.catalog.catalog import Catalog, choose
-from kip33.errors import CatalogError, FileReadError, Kip33Error
+from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import EpochStart
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
-from kip33.records.transaction_fates import with_open_transactions
+from kip33.records.transaction_fates import readable_size, with_open_transactions
 from kip33.rules.leader_epochs import NO_EPOCH, other_log_from
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.transaction_index import Open, open_from_json
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import opened
 
 LogOffsets: TypeAlias = dict[str, dict[str, int]]
 """The next offset of each partition of each log."""
@@ -63,17 +61,19 @@ class LogRange(NamedTuple):
         return self.segments[_Places(self.segments).between(self.first_offset, self.end_offset)]
 
     def require_unchanged(self) -> None:
-        """Raise LogRangeError for a log that is shorter than its row of the catalog says."""
-        for segment in self.needed():
+        """Raise LogRangeError for a log that is shorter than its row of the catalog says.
+
+        UnreadableLogError for one that cannot be opened, also if it only tells transactions.
+        """
+        for segment in self.segments:
             known = segment.figures.valid_bytes if segment.figures else None
             if known is None or segment.conflict:
                 continue
-            with suppress(FileReadError), opened(segment.log) as (_, size_bytes):
-                if size_bytes < known:
-                    raise LogRangeError(
-                        f"{segment.log.uri}: {size_bytes} bytes found, expected {known} or more: "
-                        "it was compacted or cut since the catalog was built; run `kip33 build`"
-                    )
+            if (size_bytes := readable_size(segment)) < known:
+                raise LogRangeError(
+                    f"{segment.log.uri}: {size_bytes} bytes found, expected {known} or more: "
+                    "it was compacted or cut since the catalog was built; run `kip33 build`"
+                )
 
 
 def in_order(partitions: Sequence[PartitionSegments]) -> list[PartitionSegments]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.archive.bad_batches import DamagedBytes, WholeBatches
-from kip33.errors import FileReadError, Kip33Error, LocationError
+from kip33.errors import FileReadError, Kip33Error, UnreadableLogError
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.records.partitions import PartitionSegments, ReadSegment, holes_before
@@ -156,7 +156,7 @@ def _holes_in(partition: Sequence[ReadSegment]) -> list[Hole | None]:
 
 def _scanned(segment: ReadSegment) -> ReadSegment:
     figures, problem = scanned_figures(segment)
-    if isinstance(problem, LocationError):
+    if isinstance(problem, UnreadableLogError):
         return segment
     return segment._replace(figures=figures, damage=str(problem) if problem else None)
 
@@ -222,7 +222,7 @@ def with_open_transactions(
     """The segments of a partition with the transactions that a reader knows as open at their ends.
 
     Segments outside these offsets stay as they are: the next marker of a producer decides about its
-    records, so nothing before `first_offset` counts. LocationError for a log that must be read and
+    records, so nothing before `first_offset` counts. UnreadableLogError if a log must be read and
     cannot be.
     """
     found, fates = list(partition), TransactionFates()
@@ -239,7 +239,7 @@ def with_open_transactions(
             lost = base
         known = None if last is None else open_from_json(segment.open_transactions, fates.open)
         if known is None or min(known.values(), default=lost) < lost:
-            require_there(segment)
+            readable_size(segment)
             end = _pass(segment, fates, end)
         else:
             fates.open = dict(known)
@@ -252,13 +252,13 @@ def with_open_transactions(
     return found
 
 
-def require_there(segment: ReadSegment) -> None:
-    """Raise LocationError for a log that cannot be opened: it was deleted, or is out of reach."""
+def readable_size(segment: ReadSegment) -> int:
+    """The bytes of a log; UnreadableLogError if it was deleted, or is out of reach."""
     try:
-        with opened(segment.log):
-            return
+        with opened(segment.log) as (_, size_bytes):
+            return size_bytes
     except FileReadError as error:
-        raise LocationError(f"{segment.log.uri}: cannot be read: {one_line(error)}") from error
+        raise UnreadableLogError(f"{segment.log.uri}: cannot be read: {one_line(error)}") from error
 
 
 class _Spans(NamedTuple):

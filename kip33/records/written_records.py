@@ -42,7 +42,7 @@ from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Isolation, Level, Reading, ReadOptions
 from kip33.records.record_dataset import STAGED, DatasetCommit, DatasetFile, RecordDataset
-from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, LogsRead, OnError
+from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
 from kip33.stores.progress import Phase
@@ -257,8 +257,7 @@ def _write_bin(
     """Write the records of some shares: the work of one task."""
     reading = request.reading
     skipped: list[str] = []
-    logs = LogsRead()
-    faults = Faults(reading.on_error, reading.schema, skipped, logs, skipped.append)
+    faults = Faults(reading.on_error, reading.schema, skipped, skipped.append)
     with closing(_DayFiles(staging, number, request.columns)) as files:
         for data in shares["share"].to_pylist():
             share: LogRange = pickle.loads(data or b"")
@@ -267,11 +266,6 @@ def _write_bin(
             reader = reading.inside(FilterBounds(limits)).segment_reader(faults)
             for batch in reader.read(share.segments):
                 files.add(share.segments[0].topic or "", batch)
-            if logs.unreadable:
-                raise LocationError(
-                    f"{logs.unreadable[min(logs.unreadable)]}; no record is added: make the log "
-                    "readable, or leave the topic out"
-                )
         files.finish()
         yield _Written(tuple(files.written), len(skipped), tuple(skipped[:MOST_PROBLEMS]))
 

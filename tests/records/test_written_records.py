@@ -15,7 +15,13 @@ import pytest
 
 import kip33
 from kip33.archive.plans import plan_line
-from kip33.errors import CatalogError, CorruptSegmentError, LocationError, PublishError
+from kip33.errors import (
+    CatalogError,
+    CorruptSegmentError,
+    LocationError,
+    PublishError,
+    UnreadableLogError,
+)
 from kip33.local.local_engine import LocalEngine
 from kip33.records import written_records
 from kip33.records.record_dataset import STAGED, DatasetCommit, RecordDataset
@@ -202,7 +208,7 @@ def recreate(nights: Nights) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
-    "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
+    "log gone": (make_unreadable, {}, UnreadableLogError, r"0010\.log: cannot be read: "),
     "topic of another id": (
         recreate,
         {},
