@@ -274,6 +274,19 @@ def ranges_between(
     return ranges
 
 
+def require_all_logs(start: LogOffsets, end: LogOffsets) -> None:
+    """Raise LogRangeError if an end lacks a partition of the start: it would be read again."""
+    ends = _Offsets(end)
+    for log, of_log in start.items():
+        for number, offset in of_log.items():
+            if ends.next_offset(log, number) is None:
+                raise LogRangeError(
+                    f"{_topic(log)}-{number}: read up to offset {offset}, and not in the range "
+                    "that was planned: the next one would read it again from its first offset; "
+                    f"{_NEW_TABLE}"
+                )
+
+
 class Loss(NamedTuple):
     """What is no longer there of what a range should have."""
 

@@ -34,6 +34,21 @@ class RecordRequest(NamedTuple):
     disorder_ms: int | None = None  # no record is older than an earlier one by more than this
     only_committed: bool = False
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What chooses records, by the names of the options; None: no limit."""
+        limits = self.limits
+        first_time = None if limits.first_timestamp == _LOWEST else limits.first_timestamp
+        end_time = None if limits.last_timestamp == _HIGHEST else limits.last_timestamp + 1
+        return {
+            "isolation": "read_committed" if self.only_committed else "read_uncommitted",
+            "include_control": self.include_control,
+            "start_offset": None if limits.first_offset == _LOWEST else limits.first_offset,
+            "end_offset": None if limits.last_offset == _HIGHEST else limits.last_offset + 1,
+            "start_time": first_time,
+            "end_time": end_time,
+        }
+
     def below(self, offset: int | None) -> "RecordRequest":
         """Return the request without offsets from `offset` on."""
         if offset is None:
@@ -158,7 +173,7 @@ class OnError(StrEnum):
 
     ROW = "row"  # return a row that says why
     FAIL = "fail"  # raise the error; also for a record that may be of an aborted transaction
-    SKIP = "skip"  # only count them; not a log that is gone or out of reach
+    SKIP = "skip"  # only count them; not a log that cannot be opened
 
 
 OnErrorName: TypeAlias = Literal["row", "fail", "skip"]

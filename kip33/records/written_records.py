@@ -40,7 +40,7 @@ from kip33.records.log_ranges import (
 )
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
-from kip33.records.reading import Isolation, Level, Reading, ReadOptions
+from kip33.records.reading import Level, Reading, ReadOptions
 from kip33.records.record_dataset import STAGED, DatasetCommit, DatasetFile, RecordDataset
 from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, OnError
 from kip33.stores.locations import Location
@@ -96,15 +96,7 @@ class WriteRequest(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Return what all runs of a dataset must have in common."""
-        asked = self.reading.request
-        is_committed = asked.only_committed
-        isolation = Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
-        return {
-            "isolation": isolation.value,
-            "include_control": asked.include_control,
-            "columns": self.columns.names,
-            **asked.limits._asdict(),
-        }
+        return {**self.reading.request.options, "columns": self.columns.names}
 
 
 class _Written(NamedTuple):

@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Except
     "only a topic": (lambda _: None, {"columns": ["topic"]}, ValueError, "only 'topic' found"),
     "other times": (
         *(lambda _: None, {"start_time": T}, CatalogError),
-        "with first_timestamp",
+        f"with start_time None, not {T}",
     ),
     "other columns": (
         *(lambda _: None, {"columns": ["offset"]}, CatalogError),
