@@ -28,7 +28,7 @@ from kip33.archive.log_directory import found_on_start, names_text
 from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.errors import PublishError, RestoreError
+from kip33.errors import PublishError, RestoreError, counted
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -443,7 +443,7 @@ def summary_of(
         "bytes_linked": sum(one.bytes_linked for one in done),
         "bytes_there": sum(one.bytes_there for one in done),
         "clean_shutdown": plan.log_dir.is_cleanly_shut or not others,
-        "notes": [*notes, *plan.notes, *_notes(plan, rows, others)],
+        "notes": [*notes, *plan.notes, *_notes(plan, rows, others), *_left_out(done)],
         "problems": list(plan.problems),
         "partitions": rows,
         "partitions_there": there,
@@ -513,6 +513,16 @@ def _notes(
         yield from (one.line for one in found_on_start(plan.log_dir.place, replaced))
     if plan.request.leader_epoch is None:
         yield from _new_cluster(plan, rows)
+
+
+def _left_out(done: Sequence[FinishedPartition]) -> Iterator[str]:
+    if count := sum(one.producers_left_out for one in done):
+        yield (
+            f"{counted(count, 'producer')} left out of the .snapshot files: a new cluster "
+            "(--leader-epoch) gives their ids again, and it would not write a new producer's first "
+            "batch. Followers find them in the log: restore all replicas, or set "
+            "producer.id.expiration.ms below the age of the last records until they have copied it"
+        )
 
 
 def _new_cluster(plan: RestorePlan, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

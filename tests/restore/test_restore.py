@@ -731,6 +731,40 @@ def test_later_leader_epochs_become_the_asked_one(source: Path, log_dir: Path) -
     assert (source / "orders-0" / f"{30:020d}.log").read_bytes() == log_of(30, leader_epoch=1)
 
 
+def test_a_new_cluster_gets_no_producers_but_those_with_an_open_transaction(
+    tmp_path: Path,
+) -> None:
+    """It gives their ids again: a new producer's first batch would be taken for a repeat."""
+    ended = batch(0, producer_id=0, producer_epoch=0, base_sequence=0)
+    is_open = batch(10, producer_id=7, producer_epoch=3, base_sequence=0, transactional=True)
+    marker = end_txn_marker(30, T + 30, producer_id=7, producer_epoch=3)
+    both = batch(20, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+    write_logs(tmp_path / "archive" / "orders-0", {0: ended + is_open, 20: both, 30: marker})
+    kept: dict[int | None, dict[int, dict[int, tuple[int, int]]]] = {}
+    notes = {}
+    for leader_epoch in (None, 0):
+        log_dir = tmp_path / f"logs {leader_epoch}"
+        summary = restored(tmp_path / "archive", log_dir, leader_epoch=leader_epoch)
+        notes[leader_epoch] = [note for note in summary["notes"] if ".snapshot" in note]
+        kept[leader_epoch] = {
+            offset: {
+                one.producer_id: (one.last_sequence, one.first_offset)
+                for one in ProducerSnapshot.from_bytes(
+                    (log_dir / "orders-0" / f"{offset:020d}.snapshot").read_bytes()
+                ).producers
+            }
+            for offset in (20, 30, 31)
+        }
+    assert kept[None] == {
+        20: {0: (9, -1), 7: (9, 10)},
+        30: {0: (9, -1), 7: (9, 10), 8: (9, 20)},
+        31: {0: (9, -1), 7: (9, -1), 8: (9, 20)},
+    }
+    assert kept[0] == {20: {7: (-1, 10)}, 30: {7: (-1, 10), 8: (-1, 20)}, 31: {8: (-1, 20)}}
+    assert notes[None] == []
+    assert "2 producers left out" in notes[0][0]
+
+
 def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None:
     new_topic(log_dir, "orders-0")
     [note] = restored(source, log_dir)["notes"]
