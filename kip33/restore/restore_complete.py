@@ -412,21 +412,20 @@ def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
 
 def summary_of(
     plan: RestorePlan,
-    outcomes: Mapping[str, FinishedPartition],
+    finished: Sequence[FinishedPartition],
+    notes: Sequence[str],
     *,
-    others: Sequence[str],
     is_applied: bool,
-    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the summary; `outcomes` are by the names of partitions.
-
-    `others` are partitions of the log directory that are not restored.
-    """
+    """The summary of a plan whose partitions were `finished`; empty if no log was read."""
+    outcomes = {one.plan.name: one for one in finished}
+    done = [one for one in finished if one.problem is None]
+    refused = outcomes.keys() - {one.plan.name for one in done}
+    others = plan.log_dir.others({one.name for one in plan.wanted} - refused)
     rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
     there = sum(row["is_there"] for row in rows)
     restored = [row for row in rows if row["problem"] is None and not row["is_there"]]
     unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
-    done = [one for one in outcomes.values() if one.problem is None]
     return {
         "source": plan.request.source.uri,
         "remote_source": next((one.uri for one in plan.request.sources[1:]), None),
@@ -448,13 +447,6 @@ def summary_of(
         "partitions": rows,
         "partitions_there": there,
     }
-
-
-def planned_summary(plan: RestorePlan) -> dict[str, Any]:
-    """Return the summary of a plan that is not carried out."""
-    others = plan.log_dir.others({one.name for one in plan.wanted})
-    summary = summary_of(plan, {}, others=others, is_applied=False)
-    return summary | {"free_bytes": plan.log_dir.free_bytes}
 
 
 def _logs(plan: RestorePlan) -> int:

@@ -112,12 +112,9 @@ class RestorePlan(NamedTuple):
         return tuple(segment for one in self.wanted for segment in one.segments)
 
 
-def plan_restore(
-    request: RestoreRequest, on_progress: OnProgress = tell_nobody, *, reads_ends: bool = False
-) -> RestorePlan:
-    """Return how the source is restored into the log directory; nothing is written.
+def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody) -> RestorePlan:
+    """How the source is restored into the log directory; nothing is written.
 
-    With `reads_ends` the last log of each partition is read, unless a catalog knows its end.
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
@@ -138,7 +135,7 @@ def plan_restore(
         if plan.problem is None:
             start = starts.get((plan.replica, plan.topic, plan.partition))
             plan = with_split_logs(request, _in_range(request, plan, start))
-        return with_end(plan, request, reads=reads_ends)
+        return with_end(plan, request)
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems, notes)

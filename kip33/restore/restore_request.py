@@ -153,9 +153,8 @@ class RestoreOptions(TypedDict, total=False):
     ]
     dry_run: Annotated[
         bool,
-        "Show the plan and change nothing. Without a catalog only each partition's last log is "
-        "read, to show what would be cut, and what --from and --until need: other damage and "
-        "missing offsets are found with a catalog.",
+        "Show the plan and change nothing. An archive is read as the restore reads it. With a "
+        "catalog only what --from and --until need is read.",
     ]
     layout: common.LayoutName
     index_interval_bytes: common.IndexIntervalBytes

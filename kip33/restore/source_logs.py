@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 from kip33.errors import FileReadError, Kip33Error, counted
-from kip33.indexing.segment import BuiltIndexes, index_file, with_whole_log
+from kip33.indexing.segment import BuiltIndexes, with_whole_log
 from kip33.indexing.split_segment import SplitPart, split_parts
 from kip33.restore.restore_request import LogEnd, LogPart, RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan
@@ -21,7 +21,6 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.files import one_line
 
 _LARGEST_SHARE: Final = 10  # a tenth of the log
-_ENDS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
 class CutEnd(NamedTuple):
@@ -86,15 +85,12 @@ def beyond_end(plan: PartitionPlan, end_offset: int) -> str | None:
     return start_beyond_end(uri, end_offset, plan.log_start, plan.name).line
 
 
-def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> PartitionPlan:
-    """Return the plan with what the end of its last log means for it, if the end is known.
-
-    With `reads` a log that no catalog knows is read for it: in a dry run.
-    """
+def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
+    """The plan with what the end of its last log means for it, if a catalog knows the end."""
     if plan.problem is not None:
         return plan
     segment = plan.segments[-1]
-    end = segment.end or (_read_end(request, segment) if reads else None)
+    end = segment.end
     if end is None:
         return plan
     cut = CutEnd.of(segment.log.uri, end, allow_cut=request.allow_cut)
@@ -107,17 +103,6 @@ def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> Pa
         why = f"; {end.error}" if end.error and end.error not in problem else ""
         return replace(plan, problem=problem + why)
     return replace(plan, notes=(*plan.notes, cut.note) if cut.note else plan.notes)
-
-
-def _read_end(request: RestoreRequest, segment: SourceSegment) -> LogEnd | None:
-    """Return how a log ends; None if it cannot be read, or not be restored for another reason."""
-    index = index_file(
-        segment.log,
-        base_offset=segment.base_offset,
-        topic=segment.topic,
-        settings=request.settings.of(segment.topic),
-    )
-    return end_of(whole(index, segment)) if index.status in _ENDS else None
 
 
 def with_split_logs(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
