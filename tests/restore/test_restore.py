@@ -476,6 +476,19 @@ def test_damage_before_the_last_segment_refuses_a_partition(
     assert (log_dir / "orders-1").is_dir()
 
 
+def test_a_log_that_a_broker_would_rename_into_place_refuses_a_partition(
+    source: Path, tmp_path: Path
+) -> None:
+    first = source / "orders-0" / f"{0:020d}.log"
+    first.rename(f"{first}.swap")
+    with pytest.warns(UserWarning, match=r"1 of 4 logs could not be read, .*\.log\.swap"):
+        build_index(source, tmp_path / "indexes")
+    for place in (source, tmp_path / "indexes" / "_catalog"):
+        orders, other = restore_archive(place, tmp_path / place.name, workers=1).partitions
+        assert f"{first.name}.swap: a broker that starts renames this" in (orders.problem or "")
+        assert other.problem is None
+
+
 def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
     log.write_bytes(log_of(60, 12, leader_epoch=2)[:-7])
