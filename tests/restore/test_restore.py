@@ -484,7 +484,7 @@ def test_a_log_that_a_broker_would_rename_into_place_refuses_a_partition(
     with pytest.warns(UserWarning, match=r"1 of 4 logs could not be read, .*\.log\.swap"):
         build_index(source, tmp_path / "indexes")
     for place in (source, tmp_path / "indexes" / "_catalog"):
-        orders, other = restore_archive(place, tmp_path / place.name, workers=1).partitions
+        orders, other = restore_archive(place, tmp_path / f"of {place.name}").partitions
         assert f"{first.name}.swap: a broker that starts renames this" in (orders.problem or "")
         assert other.problem is None
 
