@@ -14,7 +14,7 @@ stays in the log where no other copy has its offsets, so that readers can say wh
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
@@ -26,7 +26,13 @@ import pyarrow.compute as pc
 
 from kip33.catalog.schema import with_column
 from kip33.catalog.segment_order import Int64s, order_of, runs_of
-from kip33.catalog.topics_by_name import IS_OLDER
+from kip33.catalog.topics_by_name import (
+    IS_AGE_UNSURE,
+    IS_OLDER,
+    OF_TOPICS,
+    topics_by_name,
+    with_older_topics,
+)
 from kip33.errors import Kip33Error
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -36,6 +42,7 @@ from kip33.formats.partition_metadata import (
 from kip33.rules.offset_holes import Mask
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.rules.which_log import (
     NEVER,
     NOT_KNOWN,
@@ -66,24 +73,30 @@ OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
     *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "log_uri"),
 )
-"""The columns by which logs are chosen, besides IS_REMOTE, IS_UPLOAD and IS_OLDER."""
+"""The columns of a catalog by which the log of one topic's partition is chosen."""
+OF_COPIES: Final = (*OF_LOGS, *OF_TOPICS, IS_REMOTE, IS_UPLOAD)
+"""The columns by which logs are chosen."""
 
 REMOTE_TIER: Final = "remote tier"
 """The name of the remote tier as a copy."""
-UNLISTED: Final = "cannot be listed; it may have the log of a later leader"
+UNLISTED: Final = "unlisted"
+"""The kind of a note on a log directory that cannot be listed."""
 _WHY: Final = {
-    Certainty.UNSURE: "no copy shows whether the log's leader had its records",
-    Certainty.UNKNOWN: (
-        "leader epochs are not known, so a later leader may never have had its records; build the "
-        "catalogs again without --read tail; unsure are those"
+    Certainty.UNSURE: (
+        "no copy shows whether the log's leader had the records from offset {} on; the "
+        "leader-epoch-checkpoint beside its log may show it: copy it, too, and build again"
     ),
-    Certainty.DEAD: "a later leader never had its records",
+    Certainty.UNKNOWN: (
+        "leader epochs are not known, so a later leader may never have had the records from offset "
+        "{} on; build the catalog again, without --read tail"
+    ),
+    Certainty.DEAD: "a later leader never had the records from offset {} on",
 }
 
 
 def unsure_text(from_offset: int, certainty: int) -> str:
     """Why a segment's records from an offset on, UNSURE_FROM, may not be of the log."""
-    return f"{_WHY[Certainty(certainty)]} from offset {from_offset} on"
+    return _WHY[Certainty(certainty)].format(from_offset)
 
 
 class LogNote(NamedTuple):
@@ -91,7 +104,7 @@ class LogNote(NamedTuple):
 
     topic: str
     partition: int
-    kind: str  # a Kind, or UNLISTED
+    kind: str  # a Kind but OTHER_TOPIC, or UNLISTED
     copy: str | None  # a log directory or REMOTE_TIER; None: no copy in particular
     from_offset: int
     until_offset: int | None  # None: to the end of the copy
@@ -100,11 +113,57 @@ class LogNote(NamedTuple):
     @property
     def text(self) -> str:
         """The note as one line."""
-        until = "on" if self.until_offset is None else f"to {self.until_offset - 1}"
-        copy = "" if self.copy is None else f"{self.copy or 'SOURCE'}, "
-        other = "" if self.other is None else f" ({self.other or 'SOURCE'})"
-        where = f"{copy}offsets {self.from_offset} {until}"
-        return f"{self.topic}-{self.partition}: {where}: {self.kind}{other}"
+        last = "the end" if self.until_offset is None else self.until_offset - 1
+        said = _TEXTS[self.kind].format(
+            copy=_shown(self.copy), begin=self.from_offset, last=last, other=_shown(self.other)
+        )
+        return f"{self.topic}-{self.partition}: {said}"
+
+
+def _shown(copy: str | None) -> str:
+    return copy if copy == REMOTE_TIER else f"replica {copy!r}"
+
+
+_TEXTS: Final = {
+    Kind.DIFFER: (
+        "{copy} differs from the log from offset {begin} on: a later leader never had its records"
+    ),
+    Kind.UNSURE: (
+        "{copy}: no copy shows whether the log's leader had its offsets {begin} to {last}"
+    ),
+    Kind.UNKNOWN: (
+        "{copy}: leader epochs are not known, so a later leader may never have had its offsets "
+        "{begin} to {last}"
+    ),
+    Kind.CONFLICT: (
+        "two copies have other bytes in the same leader epoch from offset {begin} on: they are not "
+        "of one topic, or a leader lost what it had written"
+    ),
+    Kind.BEHIND: "{copy} ends before the log and lacks offsets {begin} to {last}",
+    Kind.ALONE: (
+        "only {copy} has offsets {begin} to {last}: they are lost if a later leader, of which "
+        "there is no copy, never had them"
+    ),
+    Kind.EARLIER: "offsets {begin} to {last} are read from {other}, because {copy} begins later",
+    Kind.FILLED: "offsets {begin} to {last} are read from {other}, because {copy} lacks them",
+    Kind.POSSIBLE: "{copy} lacks offsets {begin} to {last}, which compaction may have removed",
+    Kind.HOLE: "no copy has offsets {begin} to {last}",
+    UNLISTED: "{copy} cannot be listed; it may have the log of a later leader",
+}
+_SAID: Final = (Kind.DIFFER, Kind.CONFLICT, Kind.EARLIER, Kind.FILLED, UNLISTED)
+
+
+def replica_lines(notes: Iterable[LogNote]) -> Iterator[str]:
+    """What a reader is told of replicas: a line for each kind, with the first of them.
+
+    That the remote tier has earlier records, or those of earlier leaders, is no news.
+    """
+    each = [one for one in notes if REMOTE_TIER not in (one.copy, one.other)]
+    for kind in _SAID:
+        of_kind = [one for one in each if one.kind == kind]
+        if of_kind:
+            more = f"; and {len(of_kind) - 1:,} more like this" if len(of_kind) > 1 else ""
+            yield f"{of_kind[0].text}{more}"
 
 
 class Log(NamedTuple):
@@ -121,6 +180,7 @@ class Logs(NamedTuple):
 
     rows: pa.Table  # by topic, partition and offset; rows without a place in a partition are last
     notes: tuple[LogNote, ...]
+    topics: Mapping[str, TopicsOfName]  # of the names that several topics have
     older: pa.Table  # the segments of older topics with the same names, which are not read
 
 
@@ -274,10 +334,13 @@ def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> L
         for row in range(len(rows))
         if is_read[row] and row not in numbers
     ]
-    texts = [*(one.name for one in places), None]  # the last one is NOT_KNOWN
+    texts = [
+        *(REMOTE_TIER if one.is_remote else one.name for one in places),
+        None,
+    ]  # the last one is NOT_KNOWN
     notes = (
         LogNote(
-            *(rows[0]["topic"], rows[0]["partition"], note.kind.value, texts[note.copy]),
+            *(rows[0]["topic"], rows[0]["partition"], note.kind, texts[note.copy]),
             *(note.from_offset, None if note.until_offset == NEVER else note.until_offset),
             texts[note.other],
         )
@@ -377,12 +440,18 @@ def _active(
     return [_Part(-at, base, NEVER) for base, _, at in [*sorted(empty)][-1:]]
 
 
-def logs_of(rows: pa.Table, replica: str | None = None) -> Logs:
+def logs_of(
+    rows: pa.Table,
+    replica: str | None = None,
+    complete: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> Logs:
     """The logs of the newest topic of each name; with `replica` of the topic that it has.
 
-    `rows` are those of all copies, in any order, with the columns OF_LOGS, IS_REMOTE, IS_UPLOAD and
-    IS_OLDER. With `replica` only what it has is read, as in `log_of`.
+    `rows` are those of all copies, in any order, with the columns OF_COPIES. With `replica` only
+    what it has is read, as in `log_of`. `complete` fills in the rows of partitions with a choice.
     """
+    topics = topics_by_name(rows)
+    rows = with_older_topics(rows, topics)
     is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
     is_placed = pc.and_(is_placed, pc.is_valid(rows["partition"]))
     is_asked = _are_asked(rows, replica)
@@ -399,6 +468,8 @@ def logs_of(rows: pa.Table, replica: str | None = None) -> Logs:
     several = np.flatnonzero(has_choice)
     known = asked.take(pa.array(several)).select([*OF_LOGS, IS_REMOTE, IS_UPLOAD]).to_pylist()
     numbered = [row | {_ROW: at} for at, row in zip(several.tolist(), known, strict=True)]
+    if complete is not None:
+        complete(numbered)
     for _, some in groupby(numbered, key=itemgetter("topic", "partition")):
         log = log_of([*some], replica)
         read += log.rows
@@ -418,7 +489,8 @@ def logs_of(rows: pa.Table, replica: str | None = None) -> Logs:
         kept, unlisted = _unplaced(unplaced, found, replica)
         found, notes = pa.concat_tables([found, kept]), [*notes, *unlisted]
     older = rows.filter(pc.and_not(is_placed, is_asked)).select(OF_LOGS)
-    return Logs(found.drop_columns([IS_UPLOAD, IS_OLDER]), tuple(notes), older)
+    added = [IS_UPLOAD, IS_OLDER, IS_AGE_UNSURE]
+    return Logs(found.drop_columns(added), tuple(notes), topics, older)
 
 
 _ROW: Final = "row"

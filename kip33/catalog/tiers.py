@@ -36,7 +36,7 @@ from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_i
 from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
-from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
+from kip33.catalog.topics_by_name import OF_TOPICS
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -241,8 +241,7 @@ def _needed(columns: Sequence[str]) -> list[str]:
 
 
 def _of_copies(rows: pa.Table, is_remote: Any, is_upload: Any) -> pa.Table:
-    rows = rows.append_column(IS_REMOTE, is_remote).append_column(IS_UPLOAD, is_upload)
-    return with_older_topics(rows)
+    return rows.append_column(IS_REMOTE, is_remote).append_column(IS_UPLOAD, is_upload)
 
 
 def extent_of(row: Row) -> Extent:

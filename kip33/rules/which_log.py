@@ -133,6 +133,7 @@ class _Extent(NamedTuple):
     end: int
     row: int
     is_whole: bool
+    is_dense: bool
     content: tuple[int, ...] | None  # equal ones have the same bytes; None: not known
 
 
@@ -301,9 +302,10 @@ def _witnesses(
             if one.parts:
                 yield one
             one = _Witness(copy)
-        content = (base, end, digest) if is_dense and digest != NOT_KNOWN else None
+        content = (base, end, digest) if digest != NOT_KNOWN else None
         last_of[copy] = one
-        one.parts.append(_Extent(max(base, start), end, row, status == Status.OK, content))
+        is_whole = status == Status.OK
+        one.parts.append(_Extent(max(base, start), end, row, is_whole, is_dense, content))
         one.runs += runs
         one.unknown_from = NEVER if runs else min(one.unknown_from, base)
     for number, other in enumerate(copies):
@@ -384,7 +386,7 @@ def _conflict(witnesses: Sequence[_Witness]) -> int:
     for one in witnesses:
         found = min(found, one.dead_from if one.dead_from < one.sure_until else NEVER)
         for part in one.parts:
-            is_sure = part.is_whole and part.end <= one.sure_until
+            is_sure = part.is_whole and part.is_dense and part.end <= one.sure_until
             content = part.content if is_sure else None
             if content and seen.setdefault(content[:2], content) != content:
                 found = min(found, content[0])
