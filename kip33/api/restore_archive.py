@@ -133,6 +133,7 @@ def _request(asked: RestoreQuestion) -> RestoreRequest:
         leader_epoch=asked["leader_epoch"],
         is_linked=asked["link"],
         allow_holes=asked["allow_holes"],
+        allow_unsure=asked["allow_unsure"],
         allow_cut=asked["allow_cut"],
     )
 

@@ -11,7 +11,7 @@ A partition without earlier segments and snapshots begins without producers, as 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kip33.catalog.tiers import checkpoint_beside
+from kip33.catalog.logs import checkpoint_beside
 from kip33.errors import CorruptSegmentError, FileReadError, counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.partition_metadata import (
@@ -207,8 +207,9 @@ def _left_open(open_now: Open) -> str:
 
 def _state_before(plan: PartitionPlan) -> PartitionState:
     """Return the state before the first segment, without what cannot be read."""
-    # A replica's checkpoint may have epochs of another leader than uploaded the remote segments.
-    epochs = () if plan.remote_segments else checkpoint_beside(plan.segments[0].log)
+    # A replica's checkpoint may have epochs of another leader than the log's, if they parted.
+    has_parted = any(one.is_remote or one.outside_from is not None for one in plan.segments)
+    epochs = () if has_parted else checkpoint_beside(plan.segments[0].log)
     segments = (*plan.earlier, plan.segments[0])
     found: PartitionState | None = None
     for first in reversed(range(len(segments))):

@@ -479,12 +479,20 @@ class RestoredSegment:
                 os.pwrite(file.fileno(), data, position + _LEADER_EPOCH_POSITION)
 
     def _is_kept(self, index: BuiltIndexes) -> bool:
-        is_cut = index.status == SegmentStatus.TRUNCATED and self._segment.is_last
+        is_cut = index.status == SegmentStatus.TRUNCATED
+        is_cut &= self._segment.is_last or self._goes_on(index)
         return is_cut or index.status in UNDAMAGED_STATUSES
+
+    def _goes_on(self, index: BuiltIndexes) -> bool:
+        """Whether another segment has what follows the valid batches."""
+        until_offset = self._segment.until_offset
+        return until_offset is not None and index.end_offset >= until_offset
 
     def _problem(self, index: BuiltIndexes) -> tuple[str | None, str | None]:
         """Return why the segment cannot be restored, and a note if its end is left out."""
         uri = self._segment.log.uri
+        if self._goes_on(index):
+            return None, None
         if self._is_kept(index):
             return CutEnd.of(uri, end_of(index), allow_cut=self._job.allow_cut)
         is_damaged = index.status == SegmentStatus.TRUNCATED

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
-from kip33.errors import FileReadError, Kip33Error, counted
+from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_window import Meter
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.indexing.segment import BuiltIndexes, with_whole_log
 from kip33.indexing.split_segment import SplitPart, split_parts
 from kip33.restore.restore_request import LogEnd, LogPart, RestoreRequest, SourceSegment
@@ -105,20 +108,48 @@ def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
     return replace(plan, notes=(*plan.notes, cut.note) if cut.note else plan.notes)
 
 
-def with_split_logs(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
-    """Return the plan with the parts of logs that Kafka splits, instead of these logs."""
+def with_parts(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
+    """The plan with the parts of logs that Kafka splits, or whose first batches are left out."""
     segments: list[SourceSegment] = []
     for segment in plan.segments:
-        if not (segment.is_split or segment.log.uri in request.to_split):
+        is_split = segment.is_split or segment.log.uri in request.to_split
+        if not is_split and not segment.is_cut_before:
             segments.append(segment)
             continue
         try:
+            if segment.is_cut_before:
+                segments.append(_cut_before(segment))
+                continue
             parts = split_parts(segment.log, segment.base_offset)
         except (FileReadError, Kip33Error) as error:
             problem = f"{segment.log.uri}: {one_line(error)}"
             return replace(plan, problem=problem, is_unreadable=isinstance(error, FileReadError))
         segments += _parts_of(segment, parts) or [segment]
     return replace(plan, segments=tuple(segments))
+
+
+def _cut_before(segment: SourceSegment) -> SourceSegment:
+    """The part of a log from the batch on that begins at its base offset.
+
+    CorruptSegmentError if no batch begins there, FileReadError if the log cannot be read.
+    """
+    of_log = LogSlice(
+        segment.log, from_offset=segment.base_offset, base_offset=segment.source_base_offset
+    )
+    with of_log.opened(Meter(DEFAULT_MAX_BATCH_BYTES)) as log:
+        first = next(log.headers(), None)
+    if first is None or first.base_offset < segment.base_offset:
+        found = log.window.damage or (
+            f"the batch of offsets {first.base_offset} to {first.last_offset} begins before"
+            if first
+            else "the log ends before"
+        )
+        raise CorruptSegmentError(
+            f"{found}; expected a batch that begins at offset {segment.base_offset}, where the "
+            "segment before ends"
+        )
+    left = segment.size_bytes - first.position
+    return segment._replace(size_bytes=left, part=LogPart(first.position, segment.size_bytes, None))
 
 
 def _parts_of(segment: SourceSegment, parts: Sequence[SplitPart]) -> list[SourceSegment]:
