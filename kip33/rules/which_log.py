@@ -122,6 +122,8 @@ class ChosenLog(NamedTuple):
 
     slices: list[Slice]
     notes: list[Note]
+    first: int  # the copy that is read first; NOT_KNOWN: none can be read
+    dead_from: Int64s  # of each segment: from here on it is not of the log; NEVER
 
 
 class _Extent(NamedTuple):
@@ -259,7 +261,11 @@ def which_log(
     notes = [Note(Kind.OTHER_TOPIC, one, 0, NEVER) for one in sorted(older)]
     notes += _notes_of_copies(copies, witnesses, slices)
     notes += [Note(Kind.CONFLICT, NOT_KNOWN, conflict, NEVER)] if conflict != NEVER else []
-    return ChosenLog(slices, _merged([*notes, *paint.notes(witnesses)]))
+    dead_from = np.full(len(segments.bases), NEVER)
+    for one in witnesses:
+        dead_from[[part.row for part in one.parts]] = one.dead_from
+    merged = _merged([*notes, *paint.notes(witnesses)])
+    return ChosenLog(slices, merged, paint.first, dead_from)
 
 
 def _plain_slices(copy: Copy, segments: Segments) -> list[Slice]:
