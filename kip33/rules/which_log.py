@@ -235,7 +235,7 @@ def which_log(
     """
     is_alone = len(copies) == 1 and replica in (None, copies[0].name)
     if is_alone and (plain := _plain_slices(copies[0], segments)):
-        return ChosenLog(plain, [])
+        return ChosenLog(plain, [], 0, np.full(len(plain), NEVER))
     is_sparse = (segments.records >= 0) & (segments.records < segments.nexts - segments.bases)
     compacted = bool(is_sparse.any()) if compacted is None else compacted
     older = _of_older_topics(copies)
@@ -263,7 +263,7 @@ def which_log(
     notes += [Note(Kind.CONFLICT, NOT_KNOWN, conflict, NEVER)] if conflict != NEVER else []
     dead_from = np.full(len(segments.bases), NEVER)
     for one in witnesses:
-        dead_from[[part.row for part in one.parts]] = one.dead_from
+        dead_from[[extent.row for extent in one.extents]] = one.dead_from
     merged = _merged([*notes, *paint.notes(witnesses)])
     return ChosenLog(slices, merged, paint.first, dead_from)
 
