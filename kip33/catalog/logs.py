@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.schema import with_column
-from kip33.catalog.segment_order import Int64s, order_of, runs_of
+from kip33.catalog.segment_order import PARTITION, Int64s, order_of, runs_of
 from kip33.catalog.topics_by_name import (
     IS_AGE_UNSURE,
     IS_OLDER,
@@ -63,6 +63,8 @@ Row: TypeAlias = Mapping[str, Any]
 
 IS_REMOTE: Final = "is_remote"
 """Whether a segment is of the remote one of two tiers; null: there is one catalog."""
+IS_UNREAD: Final = "is_unread"
+"""Whether others have a segment's records, or they are not of the log."""
 IS_UPLOAD: Final = "is_upload"
 """Whether brokers uploaded a segment, each perhaps another leader than the one before."""
 FROM, UNTIL, UNSURE_FROM = "from_offset", "until_offset", "unsure_from"
@@ -257,8 +259,8 @@ class _Copies(NamedTuple):
         ends, nexts, following = [0] * len(rows), [0] * len(rows), dict[int, int]()
         for at in reversed(range(len(rows))):
             base, last = rows[at]["base_offset"], rows[at]["last_offset"]
-            nexts[at] = max(following.get(copies[at], 0), base + 1)
-            ends[at] = base if last is None else last + 1
+            nexts[at] = max(following.get(copies[at], 0), min(base, _MOST_OFFSET) + 1)
+            ends[at] = base if last is None else min(last, _MOST_OFFSET) + 1
             if rows[at]["status"] == SegmentStatus.UNVERIFIED:
                 ends[at] = nexts[at]
             following[copies[at]] = base
@@ -458,39 +460,72 @@ def logs_of(
     asked = rows.filter(pc.and_(is_placed, is_asked))
     same = with_column(asked, "log_dir", pa.nulls(asked.num_rows, pa.string()))
     asked = asked.take(pa.array(order_of(same))).combine_chunks()
-    groups = runs_of(asked, ("topic", "partition"))
-    has_choice = _have_choice(asked, groups)
-    is_simple = ~has_choice
-    if replica is not None:
-        is_simple &= pc.fill_null(pc.equal(asked["log_dir"], replica), False).to_numpy()
-    read: list[dict[str, Any]] = []
-    notes: list[LogNote] = []
-    several = np.flatnonzero(has_choice)
-    known = asked.take(pa.array(several)).select([*OF_LOGS, IS_REMOTE, IS_UPLOAD]).to_pylist()
-    numbered = [row | {_ROW: at} for at, row in zip(several.tolist(), known, strict=True)]
-    if complete is not None:
-        complete(numbered)
-    for _, some in groupby(numbered, key=itemgetter("topic", "partition")):
-        log = log_of([*some], replica)
-        read += log.rows
-        notes += log.notes
-    simple = np.flatnonzero(is_simple)
-    at = np.concatenate([simple, np.array([row[_ROW] for row in read], np.int64)])
-    order = np.argsort(groups[at], kind="stable")
-    found = asked.take(pa.array(at[order]))
-    for name in _NUMBERS:
-        column = pa.array([*[None] * len(simple), *(row[name] for row in read)], pa.int64())
-        found = found.append_column(name, column.take(pa.array(order)))
-    own: list[Any] = asked["log_dir"].take(pa.array(simple)).to_pylist()
-    log_dirs = pa.array([*own, *(row["log_dir"] for row in read)], pa.string())
-    found = with_column(found, "log_dir", log_dirs.take(pa.array(order)))
+    found, notes = _judged(asked, ("topic", "partition"), replica, complete)
+    found = found.filter(pc.invert(found[IS_UNREAD])).drop_columns([_ROW])
     unplaced = rows.filter(pc.and_not(is_asked, is_placed))
     if unplaced.num_rows:
         kept, unlisted = _unplaced(unplaced, found, replica)
         found, notes = pa.concat_tables([found, kept]), [*notes, *unlisted]
     older = rows.filter(pc.and_not(is_placed, is_asked)).select(OF_LOGS)
-    added = [IS_UPLOAD, IS_OLDER, IS_AGE_UNSURE]
+    added = [IS_UPLOAD, IS_OLDER, IS_AGE_UNSURE, IS_UNREAD]
     return Logs(found.drop_columns(added), tuple(notes), topics, older)
+
+
+def with_remote_tier(rows: pa.Table) -> pa.Table:
+    """Every segment, with IS_UNREAD and ADDED, of the log that its replica and remote ones make up.
+
+    `rows`, with OF_LOGS and IS_REMOTE, are in the order of a catalog; remote segments are there for
+    each replica, with its `log_dir`. A segment is one row, from the first to the last offset that
+    is read of it. The rows are in order, of equal keys local ones first.
+    """
+    found, _ = _judged(rows, PARTITION, None, None)
+    found = found.take(pa.array(order_of(found, found[IS_REMOTE])))
+    at = found[_ROW].to_numpy()
+    first, last = np.diff(at, prepend=-1) != 0, np.diff(at, append=-1) != 0
+    untils = found[UNTIL].filter(pa.array(last))
+    return with_column(found.filter(pa.array(first)), UNTIL, untils).drop_columns([_ROW])
+
+
+def _judged(
+    rows: pa.Table,
+    key: Sequence[str],
+    replica: str | None,
+    complete: Callable[[list[dict[str, Any]]], None] | None,
+) -> tuple[pa.Table, list[LogNote]]:
+    """The rows that are read with IS_UNREAD and ADDED, and some that are not; notes on the copies.
+
+    `rows` are in order, those with one `key` together: they are all of one log.
+    """
+    groups = runs_of(rows, key)
+    has_choice = _have_choice(rows, groups)
+    is_simple = ~has_choice
+    if replica is not None:
+        is_simple &= pc.fill_null(pc.equal(rows["log_dir"], replica), False).to_numpy()
+    simple, several = np.flatnonzero(is_simple), np.flatnonzero(has_choice)
+    names = [name for name in (*OF_LOGS, IS_REMOTE, IS_UPLOAD) if name in rows.column_names]
+    known = rows.take(pa.array(several)).select(names).to_pylist()
+    numbered = [row | {_ROW: at} for at, row in zip(several.tolist(), known, strict=True)]
+    if complete is not None:
+        complete(numbered)
+    of_logs: list[dict[str, Any]] = []
+    notes: list[LogNote] = []
+    for _, some in groupby(numbered, key=itemgetter(*key)):
+        log = log_of([*some], replica)
+        of_logs += [row | {IS_UNREAD: False} for row in log.rows]
+        of_logs += [row | {IS_UNREAD: True} for row in log.unread]
+        notes += log.notes
+    at = np.concatenate([simple, np.array([row[_ROW] for row in of_logs], np.int64)])
+    order = np.argsort(groups[at], kind="stable")
+    found = rows.take(pa.array(at[order])).append_column(_ROW, pa.array(at[order]))
+    own: list[Any] = rows["log_dir"].take(pa.array(simple)).to_pylist()
+    log_dirs = pa.array([*own, *(row["log_dir"] for row in of_logs)], pa.string())
+    found = with_column(found, "log_dir", log_dirs.take(pa.array(order)))
+    kinds = dict.fromkeys(_NUMBERS, pa.int64()) | {IS_UNREAD: pa.bool_()}
+    for name, kind in kinds.items():
+        none = False if name == IS_UNREAD else None
+        column = pa.array([*[none] * len(simple), *(row[name] for row in of_logs)], kind)
+        found = found.append_column(name, column.take(pa.array(order)))
+    return found, notes
 
 
 _ROW: Final = "row"
@@ -526,7 +561,9 @@ def _have_choice(rows: pa.Table, groups: Int64s) -> Mask:
     log_dirs = pc.fill_null(rows["log_dir"], "").combine_chunks().dictionary_encode()
     copies = np.where(is_remote, -1, log_dirs.indices.to_numpy())
     is_one = np.minimum.reduceat(copies, starts) == np.maximum.reduceat(copies, starts)
-    is_mixed = pc.or_(is_remote, pc.fill_null(rows[IS_UPLOAD], False)).to_numpy()
+    is_mixed = is_remote
+    if IS_UPLOAD in rows.column_names:
+        is_mixed = is_remote | pc.fill_null(rows[IS_UPLOAD], False).to_numpy()
     if is_mixed.any():
         bases = rows["base_offset"].to_numpy()
         ends = 1 + np.maximum(pc.fill_null(rows["last_offset"], -1).to_numpy(), bases)
@@ -574,10 +611,12 @@ def _unplaced(
     table = pa.Table.from_pylist(kept, rows.schema)
     for name in _NUMBERS:
         table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
-    return table, notes
+    is_unread = pa.repeat(pa.scalar(False), table.num_rows)
+    return table.append_column(IS_UNREAD, is_unread), notes
 
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint
+_MOST_OFFSET: Final = NEVER - 2
 
 
 def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:

@@ -22,11 +22,11 @@ SURE means: in the log of the latest leader of which there is a trace. A leader 
 cannot be seen; the note ALONE names the offsets that only one copy has.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -129,7 +129,7 @@ class ChosenLog(NamedTuple):
 class _Extent(NamedTuple):
     """A segment as far as it can be read: to its end or its damage."""
 
-    base: int
+    base: int  # not below the log start; `end` or later: all was deleted
     end: int
     row: int
     is_whole: bool
@@ -150,17 +150,24 @@ class _Witness:
     """Segments of one copy that are of one log, or without segments: a checkpoint."""
 
     copy: int
-    parts: list[_Extent] = field(default_factory=list)
-    runs: list[_EpochRun] = field(default_factory=list)
+    extents: list[_Extent] = field(default_factory=list)
+    runs: list[_EpochRun] = field(default_factory=list)  # one for each epoch
+    end: int = 0
     unknown_from: int = NEVER  # its epochs are not known from here on
     sure_until: int = 0
     read_until: int = 0  # what is after `sure_until` is unsure
     dead_from: int = NEVER
     left_from: int = NEVER  # dead from here on if what is unsure is of the log
 
-    @property
-    def end(self) -> int:
-        return max((part.end for part in self.parts), default=0)
+    def add(self, base: int, extent: _Extent, runs: Sequence[_EpochRun]) -> None:
+        self.extents.append(extent)
+        self.end = max(self.end, extent.end)
+        self.unknown_from = NEVER if runs else min(self.unknown_from, base)
+        for run in runs:
+            if self.runs and self.runs[-1].epoch == run.epoch:
+                self.runs[-1] = self.runs[-1]._replace(last=max(self.runs[-1].last, run.last))
+            else:
+                self.runs.append(run)
 
     @property
     def known_end(self) -> int:
@@ -179,13 +186,18 @@ class _Lineage:
             if first < until or (first == until and epoch in self.first):
                 self.first[epoch] = min(first, self.first.get(epoch, NEVER))
                 self.last[epoch] = max(min(last, until - 1), self.last.get(epoch, NOT_KNOWN))
+        self.epochs = sorted(self.first)
+        lasts = (self.last[epoch] for epoch in self.epochs)
+        firsts = (self.first[epoch] for epoch in reversed(self.epochs))
+        self.last_before = [*accumulate(lasts, max, initial=-1)]
+        self.first_from = [*accumulate(firsts, min, initial=NEVER)][::-1]
 
     def judge(self, witness: _Witness) -> tuple[int, int]:
         """The offset up to which a witness certainly has this log, and from which it is dead."""
-        agrees, latest = 0, max(self.first)
+        agrees, latest = 0, self.epochs[-1]
         for epoch, first, last in witness.runs:
-            earlier = max((at for one, at in self.last.items() if one < epoch), default=-1)
-            later = min((at for one, at in self.first.items() if one > epoch), default=NEVER)
+            earlier = self.last_before[bisect_left(self.epochs, epoch)]
+            later = self.first_from[bisect_right(self.epochs, epoch)]
             dead = first if first <= earlier else max(first, later)
             dead = dead if dead <= last else NEVER
             if epoch in self.first and dead > first:
@@ -222,6 +234,9 @@ def which_log(
     only this local copy and the remote tier are read, with its dead branch; the notes are still
     about all copies.
     """
+    is_alone = len(copies) == 1 and replica in (None, copies[0].name)
+    if is_alone and (plain := _plain_slices(copies[0], segments)):
+        return ChosenLog(plain, [], 0, np.full(len(plain), NEVER))
     is_sparse = (segments.records >= 0) & (segments.records < segments.nexts - segments.bases)
     compacted = bool(is_sparse.any()) if compacted is None else compacted
     older = _of_older_topics(copies)
@@ -230,7 +245,7 @@ def which_log(
     unknown = _settle_unknown(witnesses)
     conflict = NEVER if compacted else _conflict(witnesses)
     names = {replica, *(one.name for one in copies if one.is_remote or replica is None)}
-    read = [one for one in witnesses if one.parts and copies[one.copy].name in names]
+    read = [one for one in witnesses if one.extents and copies[one.copy].name in names]
     read.sort(key=_order(copies, read))
     paint = _Paint(copies, read[0].copy if read else NOT_KNOWN, compacted)
     for one in read:
@@ -242,19 +257,34 @@ def which_log(
             paint.add(one, one.unknown_from, NEVER, Certainty.UNKNOWN)
         if copies[one.copy].name == replica:
             paint.add(one, 0, NEVER, Certainty.DEAD)
-    slices = [
-        part
-        for one in sorted(paint.slices, key=lambda one: one.from_offset)
-        for part in _weakened(one, conflict, unknown)
-    ]
+    paint.slices.sort(key=lambda one: one.from_offset)
+    slices = [part for one in paint.slices for part in _weakened(one, conflict, unknown)]
     notes = [Note(Kind.OTHER_TOPIC, one, 0, NEVER) for one in sorted(older)]
     notes += _notes_of_copies(copies, witnesses, slices)
     notes += [Note(Kind.CONFLICT, NOT_KNOWN, conflict, NEVER)] if conflict != NEVER else []
     dead_from = np.full(len(segments.bases), NEVER)
     for one in witnesses:
-        dead_from[[part.row for part in one.parts]] = one.dead_from
+        dead_from[[extent.row for extent in one.extents]] = one.dead_from
     merged = _merged([*notes, *paint.notes(witnesses)])
     return ChosenLog(slices, merged, paint.first, dead_from)
+
+
+def _plain_slices(copy: Copy, segments: Segments) -> list[Slice]:
+    """The slices of an only copy if all of it is sure and without holes, as most are; else none."""
+    _, bases, nexts, _, statuses, _, places, epochs, firsts = segments
+    is_plain = (
+        not (copy.is_remote or statuses.any() or (copy.log_start > bases).any())
+        and bool((bases < nexts).all() and (bases[1:] == nexts[:-1]).all())
+        and bool((np.diff(places) > 0).all() and (np.diff(epochs) >= 0).all())
+    )
+    if is_plain and len(bases) and copy.checkpoint:
+        at = np.flatnonzero(np.diff(epochs, prepend=NOT_KNOWN))
+        begins = firsts[at].tolist()
+        ends = [*begins[1:], int(nexts[-1])]
+        runs = map(_EpochRun, epochs[at].tolist(), begins, [end - 1 for end in ends])
+        is_plain = _is_of(copy.checkpoint, list(runs))
+    rows = zip(bases.tolist(), nexts.tolist(), strict=True) if is_plain else ()
+    return [Slice(0, row, *here, Certainty.SURE) for row, here in enumerate(rows)]
 
 
 def _merged(notes: Sequence[Note]) -> list[Note]:
@@ -283,31 +313,29 @@ def _of_older_topics(copies: Sequence[Copy]) -> set[int]:
 def _witnesses(
     copies: Sequence[Copy], segments: Segments, older: set[int], *, compacted: bool
 ) -> Iterator[_Witness]:
-    columns: list[list[Any]] = [column.tolist() for column in segments[:6]]
+    columns: list[list[Any]] = [column.tolist() for column in segments]
     one = _Witness(NOT_KNOWN)
     last_of: dict[int, _Witness] = {}
+    rows = range(len(columns[0]))
     for copy, base, end, records, status, digest, row in sorted(
-        zip(*columns, range(len(columns[0])), strict=True)
+        zip(*columns[:6], rows, strict=True)
     ):
         if copy in older or status == Status.LOST or end == base:
             continue
         start, is_dense = copies[copy].log_start, records == end - base
-        runs = _runs(segments, row, end, is_dense=is_dense)
-        if end <= start:  # deleted; its last epoch is still a trace of a leader
+        runs = _runs(columns[6:], row, end, is_dense=is_dense)
+        if end <= start and runs:  # deleted; its last epoch is still a trace of a leader
             yield _Witness(copy, runs=runs[-1:])
             continue
         runs = [run._replace(first=max(run.first, start)) for run in runs if run.last >= start]
-        falls = bool(runs and one.runs and runs[0].epoch < one.runs[-1].epoch)  # of another log
-        if one.copy != copy or copies[copy].is_remote or falls:
-            if one.parts:
+        if one.copy != copy or not _is_continued(one, base, runs, copies[copy].is_remote):
+            if one.extents:
                 yield one
-            one = _Witness(copy)
+            last_of[copy] = one = _Witness(copy)
         content = (base, end, digest) if digest != NOT_KNOWN else None
-        last_of[copy] = one
-        is_whole = status == Status.OK
-        one.parts.append(_Extent(max(base, start), end, row, is_whole, is_dense, content))
-        one.runs += runs
-        one.unknown_from = NEVER if runs else min(one.unknown_from, base)
+        is_whole = status == Status.OK and end > start
+        extent = _Extent(max(base, start), end, row, is_whole, is_dense, content)
+        one.add(base, extent, runs)
     for number, other in enumerate(copies):
         if other.checkpoint and number not in older:
             # After compaction it has what its broker saw: an epoch may begin before.
@@ -321,8 +349,19 @@ def _witnesses(
                 mine.runs += [run for run in runs if run.epoch > mine.runs[-1].epoch]
             else:
                 yield _Witness(number, runs=runs)
-    if one.parts:
+    if one.extents:
         yield one
+
+
+def _is_continued(witness: _Witness, base: int, runs: Sequence[_EpochRun], is_remote: bool) -> bool:
+    """Whether a segment is of the same log as those before it in its copy.
+
+    In the remote tier only an epoch that both have shows it: several leaders upload.
+    """
+    if not (witness.runs and runs):
+        return not is_remote
+    before, after = witness.runs[-1].epoch, runs[0].epoch
+    return (before == after and witness.end <= base) if is_remote else before <= after
 
 
 def _is_of(checkpoint: Epochs, runs: Sequence[_EpochRun]) -> bool:
@@ -335,27 +374,34 @@ def _is_of(checkpoint: Epochs, runs: Sequence[_EpochRun]) -> bool:
     )
 
 
-def _runs(segments: Segments, row: int, end: int, *, is_dense: bool) -> list[_EpochRun]:
+def _runs(columns: Sequence[list[int]], row: int, end: int, *, is_dense: bool) -> list[_EpochRun]:
     """The offsets at which the epochs of a segment were seen.
 
     If records are missing, offsets before a new epoch may be of the earlier one or of the new one.
     """
-    here = slice(*segments.epoch_places[row : row + 2].tolist())
-    epochs, firsts = segments.epochs[here].tolist(), segments.epoch_offsets[here].tolist()
+    places, epochs, firsts = columns
+    rows = range(*places[row : row + 2])
+    ends = [*firsts[rows.start + 1 : rows.stop], end]
     return [
-        _EpochRun(epoch, first, after - 1 if is_dense or after == end else first)
-        for epoch, first, after in zip(epochs, firsts, [*firsts[1:], end], strict=False)
+        _EpochRun(epochs[at], firsts[at], after - 1 if is_dense or after == end else firsts[at])
+        for at, after in zip(rows, ends, strict=False)
     ]
 
 
 def _judge(witnesses: Sequence[_Witness]) -> None:
     """Set the offsets up to which each witness is sure, is read, and from which it is dead."""
     lineage, is_sure = _Lineage(), True
-    while rest := [one for one in witnesses if is_sure or one.read_until < one.known_end]:
-        best = max(rest, key=lambda one: (one.runs[-1].epoch, one.end))
-        best.read_until = best.known_end
-        lineage.learn(best, NEVER if is_sure else best.read_until)
-        lineage.settle(witnesses)
+    by_latest = sorted(witnesses, key=lambda one: (-one.runs[-1].epoch, -one.end))
+    while rest := [one for one in by_latest if is_sure or one.read_until < one.known_end]:
+        # What is unsure is assumed together, as far as one ends before the other begins.
+        bounds = [NEVER, *(one.runs[0].first for one in rest)]
+        together = takewhile(
+            lambda pair: pair[0].known_end <= pair[1], zip(rest, bounds, strict=False)
+        )
+        for one in rest[:1] if is_sure else [one for one, _ in together]:
+            one.read_until = one.known_end
+            lineage.learn(one, NEVER if is_sure else one.read_until)
+        lineage.settle(by_latest)
         for one in witnesses if is_sure else ():
             one.sure_until, one.dead_from = one.read_until, one.left_from
         is_sure = False
@@ -368,9 +414,14 @@ def _settle_unknown(witnesses: Sequence[_Witness]) -> int:
         first = max(rest, key=lambda one: one.end)
         first.sure_until, first.unknown_from = first.end, NEVER  # if the others have its bytes
         rest.remove(first)
-    sure = {part.content for one in witnesses for part in one.parts if part.end <= one.sure_until}
+    sure = {
+        extent.content
+        for one in witnesses
+        for extent in one.extents
+        if extent.end <= one.sure_until
+    }
     for one in rest:
-        same = [part.end for part in one.parts if part.content and part.content in sure]
+        same = [extent.end for extent in one.extents if extent.content and extent.content in sure]
         one.sure_until = max([one.sure_until, *same])
     for one in witnesses:
         one.read_until = max(one.read_until, one.sure_until)
@@ -385,9 +436,9 @@ def _conflict(witnesses: Sequence[_Witness]) -> int:
     found = NEVER
     for one in witnesses:
         found = min(found, one.dead_from if one.dead_from < one.sure_until else NEVER)
-        for part in one.parts:
-            is_sure = part.is_whole and part.is_dense and part.end <= one.sure_until
-            content = part.content if is_sure else None
+        for extent in one.extents:
+            is_sure = extent.is_whole and extent.is_dense and extent.end <= one.sure_until
+            content = extent.content if is_sure else None
             if content and seen.setdefault(content[:2], content) != content:
                 found = min(found, content[0])
     return found
@@ -395,14 +446,21 @@ def _conflict(witnesses: Sequence[_Witness]) -> int:
 
 def _order(copies: Sequence[Copy], read: Sequence[_Witness]) -> Any:
     """The key that sorts witnesses in the order in which they are read."""
-    sure: dict[int, list[tuple[int, int]]] = {one.copy: [] for one in read}
-    for one in read:
-        sure[one.copy] += [(part.base, min(part.end, one.read_until)) for part in one.parts]
     keys = {}
-    for copy, parts in sure.items():
-        end, has = max(end for _, end in parts), sum(max(end - base, 0) for base, end in parts)
+    for copy in {one.copy for one in read}:
+        parts = [
+            (extent.base, min(extent.end, one.read_until))
+            for one in read
+            if one.copy == copy
+            for extent in one.extents
+            if extent.base < one.read_until
+        ]
+        end, has = (
+            max((end for _, end in parts), default=0),
+            sum(max(end - base, 0) for base, end in parts),
+        )
         keys[copy] = (copies[copy].is_remote, -end, -has, copy)
-    return lambda one: (keys[one.copy], one.parts[0].base, -one.end)
+    return lambda one: (keys[one.copy], one.extents[0].base, -one.end)
 
 
 class _Paint:
@@ -410,48 +468,48 @@ class _Paint:
 
     def __init__(self, copies: Sequence[Copy], first: int, compacted: bool) -> None:
         self.copies, self.first, self.compacted = copies, first, compacted
-        self.covered: list[tuple[int, int]] = []
+        self.begins: list[int] = []  # of what is covered: ranges that do not touch
+        self.ends: list[int] = []
         self.slices: list[Slice] = []
         self.gaps: list[tuple[int, int]] = []
 
     def add(self, witness: _Witness, begin: int, end: int, certainty: Certainty) -> None:
+        if begin >= end:
+            return
+        is_fill = self.compacted and witness.copy != self.first
+        certainty = max(certainty, Certainty.COMPACTED if is_fill else Certainty.SURE)
         before: _Extent | None = None
-        for part in witness.parts:
-            is_gap = before is not None and before.is_whole and before.end < part.base <= end
-            if is_gap and self.compacted and witness.copy == self.first and before is not None:
-                self.gaps += self._free(max(before.end, begin), part.base)
-            before = part
-            for here in self._free(max(begin, part.base), min(end, part.end)):
-                is_fill = self.compacted and witness.copy != self.first
-                least = Certainty.COMPACTED if is_fill else Certainty.SURE
-                self.slices.append(Slice(witness.copy, part.row, *here, max(certainty, least)))
+        for extent in witness.extents:
+            is_gap = before is not None and before.is_whole and before.end < extent.base <= end
+            if is_gap and self.compacted and not is_fill and before is not None:
+                self.gaps += self._free(max(before.end, begin), extent.base)
+            before = extent
+            for here in self._free(max(begin, extent.base), min(end, extent.end)):
+                self.slices.append(Slice(witness.copy, extent.row, *here, certainty))
 
     def _free(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The parts of a range that were not covered; now they are."""
-        found = []
-        at = max(bisect_right(self.covered, (begin, NEVER)) - 1, 0)
-        while begin < end:
-            first, last = self.covered[at] if at < len(self.covered) else (NEVER, NEVER)
-            if begin < min(first, end):
-                found.append((begin, min(first, end)))
-            begin, at = max(begin, last), at + 1
-        for part in found:
-            insort(self.covered, part)
-        return found
+        if begin >= end:
+            return []
+        here = slice(bisect_left(self.ends, begin), bisect_right(self.begins, end))
+        begins, ends = [begin, *self.ends[here]], [*self.begins[here], end]
+        self.begins[here], self.ends[here] = [min(begin, *ends)], [max(end, *begins)]
+        return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
     def notes(self, witnesses: Sequence[_Witness]) -> Iterator[Note]:
         """What the first copy lacks, and which copy has it."""
-        parts = [(part, one) for one in witnesses for part in one.parts]
-        start = min((part.base for part, one in parts if one.copy == self.first), default=0)
+        extents = [(extent, one.copy) for one in witnesses for extent in one.extents]
+        mine = [extent for extent, copy in extents if copy == self.first]
+        start, end = min([one.base for one in mine] or [0]), max([one.end for one in mine] or [0])
         for one in self.slices:
-            if one.copy != self.first and not self.copies[self.first].is_remote:
+            is_other = one.copy != self.first and not self.copies[self.first].is_remote
+            if is_other and one.from_offset < end:
                 kind = Kind.EARLIER if one.until_offset <= start else Kind.FILLED
                 yield Note(kind, self.first, *one[2:4], one.copy)
-        for (_, begin), (end, _) in pairwise(self.covered):
-            if begin < end:
-                yield Note(Kind.HOLE, self.first, begin, end)
+        for begin, end in zip(self.ends, self.begins[1:], strict=False):
+            yield Note(Kind.HOLE, self.first, begin, end)
         for begin, end in self.gaps:
-            others = (one.copy for part, one in parts if part.base < end and part.end > begin)
+            others = (copy for extent, copy in extents if extent.base < end and extent.end > begin)
             yield Note(Kind.POSSIBLE, self.first, begin, end, next(others, NOT_KNOWN))
 
 
@@ -468,11 +526,11 @@ def _notes_of_copies(
     copies: Sequence[Copy], witnesses: Sequence[_Witness], slices: Sequence[Slice]
 ) -> Iterator[Note]:
     """Where copies leave the log, where they are not sure, and where each ends."""
-    ends = {one.copy: 0 for one in witnesses if one.parts}
+    ends = {one.copy: 0 for one in witnesses if one.extents}
     for one in witnesses:
-        if not one.parts:
+        if not one.extents:
             continue
-        base, end = one.parts[0].base, one.end
+        base, end = min(one.extents[0].base, one.unknown_from), one.end
         ends[one.copy] = max(ends[one.copy], min(end, one.left_from))
         unsure_end = max(one.read_until, end if one.left_from < one.dead_from else 0)
         for kind, first, last in (
