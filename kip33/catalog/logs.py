@@ -14,7 +14,7 @@ stays in the log where no other copy has its offsets, so that readers can say wh
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
@@ -25,8 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.schema import with_column
-from kip33.catalog.segment_order import Int64s, order_of, runs_of
-from kip33.catalog.topics_by_name import IS_OLDER
+from kip33.catalog.segment_order import PARTITION, Int64s, order_of, runs_of
+from kip33.catalog.topics_by_name import (
+    IS_AGE_UNSURE,
+    IS_OLDER,
+    OF_TOPICS,
+    topics_by_name,
+    with_older_topics,
+)
 from kip33.errors import Kip33Error
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -36,6 +42,7 @@ from kip33.formats.partition_metadata import (
 from kip33.rules.offset_holes import Mask
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.rules.which_log import (
     NEVER,
     NOT_KNOWN,
@@ -56,6 +63,8 @@ Row: TypeAlias = Mapping[str, Any]
 
 IS_REMOTE: Final = "is_remote"
 """Whether a segment is of the remote one of two tiers; null: there is one catalog."""
+IS_UNREAD: Final = "is_unread"
+"""Whether others have a segment's records, or they are not of the log."""
 IS_UPLOAD: Final = "is_upload"
 """Whether brokers uploaded a segment, each perhaps another leader than the one before."""
 FROM, UNTIL, UNSURE_FROM = "from_offset", "until_offset", "unsure_from"
@@ -66,24 +75,30 @@ OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
     *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "log_uri"),
 )
-"""The columns by which logs are chosen, besides IS_REMOTE, IS_UPLOAD and IS_OLDER."""
+"""The columns of a catalog by which the log of one topic's partition is chosen."""
+OF_COPIES: Final = (*OF_LOGS, *OF_TOPICS, IS_REMOTE, IS_UPLOAD)
+"""The columns by which logs are chosen."""
 
 REMOTE_TIER: Final = "remote tier"
 """The name of the remote tier as a copy."""
-UNLISTED: Final = "cannot be listed; it may have the log of a later leader"
+UNLISTED: Final = "unlisted"
+"""The kind of a note on a log directory that cannot be listed."""
 _WHY: Final = {
-    Certainty.UNSURE: "no copy shows whether the log's leader had its records",
-    Certainty.UNKNOWN: (
-        "leader epochs are not known, so a later leader may never have had its records; build the "
-        "catalogs again without --read tail; unsure are those"
+    Certainty.UNSURE: (
+        "no copy shows whether the log's leader had the records from offset {} on; the "
+        "leader-epoch-checkpoint beside its log may show it: copy it, too, and build again"
     ),
-    Certainty.DEAD: "a later leader never had its records",
+    Certainty.UNKNOWN: (
+        "leader epochs are not known, so a later leader may never have had the records from offset "
+        "{} on; build the catalog again, without --read tail"
+    ),
+    Certainty.DEAD: "a later leader never had the records from offset {} on",
 }
 
 
 def unsure_text(from_offset: int, certainty: int) -> str:
     """Why a segment's records from an offset on, UNSURE_FROM, may not be of the log."""
-    return f"{_WHY[Certainty(certainty)]} from offset {from_offset} on"
+    return _WHY[Certainty(certainty)].format(from_offset)
 
 
 class LogNote(NamedTuple):
@@ -91,7 +106,7 @@ class LogNote(NamedTuple):
 
     topic: str
     partition: int
-    kind: str  # a Kind, or UNLISTED
+    kind: str  # a Kind but OTHER_TOPIC, or UNLISTED
     copy: str | None  # a log directory or REMOTE_TIER; None: no copy in particular
     from_offset: int
     until_offset: int | None  # None: to the end of the copy
@@ -100,11 +115,57 @@ class LogNote(NamedTuple):
     @property
     def text(self) -> str:
         """The note as one line."""
-        until = "on" if self.until_offset is None else f"to {self.until_offset - 1}"
-        copy = "" if self.copy is None else f"{self.copy or 'SOURCE'}, "
-        other = "" if self.other is None else f" ({self.other or 'SOURCE'})"
-        where = f"{copy}offsets {self.from_offset} {until}"
-        return f"{self.topic}-{self.partition}: {where}: {self.kind}{other}"
+        last = "the end" if self.until_offset is None else self.until_offset - 1
+        said = _TEXTS[self.kind].format(
+            copy=_shown(self.copy), begin=self.from_offset, last=last, other=_shown(self.other)
+        )
+        return f"{self.topic}-{self.partition}: {said}"
+
+
+def _shown(copy: str | None) -> str:
+    return copy if copy == REMOTE_TIER else f"replica {copy!r}"
+
+
+_TEXTS: Final = {
+    Kind.DIFFER: (
+        "{copy} differs from the log from offset {begin} on: a later leader never had its records"
+    ),
+    Kind.UNSURE: (
+        "{copy}: no copy shows whether the log's leader had its offsets {begin} to {last}"
+    ),
+    Kind.UNKNOWN: (
+        "{copy}: leader epochs are not known, so a later leader may never have had its offsets "
+        "{begin} to {last}"
+    ),
+    Kind.CONFLICT: (
+        "two copies have other bytes in the same leader epoch from offset {begin} on: they are not "
+        "of one topic, or a leader lost what it had written"
+    ),
+    Kind.BEHIND: "{copy} ends before the log and lacks offsets {begin} to {last}",
+    Kind.ALONE: (
+        "only {copy} has offsets {begin} to {last}: they are lost if a later leader, of which "
+        "there is no copy, never had them"
+    ),
+    Kind.EARLIER: "offsets {begin} to {last} are read from {other}, because {copy} begins later",
+    Kind.FILLED: "offsets {begin} to {last} are read from {other}, because {copy} lacks them",
+    Kind.POSSIBLE: "{copy} lacks offsets {begin} to {last}, which compaction may have removed",
+    Kind.HOLE: "no copy has offsets {begin} to {last}",
+    UNLISTED: "{copy} cannot be listed; it may have the log of a later leader",
+}
+_SAID: Final = (Kind.DIFFER, Kind.CONFLICT, Kind.EARLIER, Kind.FILLED, UNLISTED)
+
+
+def replica_lines(notes: Iterable[LogNote]) -> Iterator[str]:
+    """What a reader is told of replicas: a line for each kind, with the first of them.
+
+    That the remote tier has earlier records, or those of earlier leaders, is no news.
+    """
+    each = [one for one in notes if REMOTE_TIER not in (one.copy, one.other)]
+    for kind in _SAID:
+        of_kind = [one for one in each if one.kind == kind]
+        if of_kind:
+            more = f"; and {len(of_kind) - 1:,} more like this" if len(of_kind) > 1 else ""
+            yield f"{of_kind[0].text}{more}"
 
 
 class Log(NamedTuple):
@@ -121,6 +182,7 @@ class Logs(NamedTuple):
 
     rows: pa.Table  # by topic, partition and offset; rows without a place in a partition are last
     notes: tuple[LogNote, ...]
+    topics: Mapping[str, TopicsOfName]  # of the names that several topics have
     older: pa.Table  # the segments of older topics with the same names, which are not read
 
 
@@ -197,8 +259,8 @@ class _Copies(NamedTuple):
         ends, nexts, following = [0] * len(rows), [0] * len(rows), dict[int, int]()
         for at in reversed(range(len(rows))):
             base, last = rows[at]["base_offset"], rows[at]["last_offset"]
-            nexts[at] = max(following.get(copies[at], 0), base + 1)
-            ends[at] = base if last is None else last + 1
+            nexts[at] = max(following.get(copies[at], 0), min(base, _MOST_OFFSET) + 1)
+            ends[at] = base if last is None else min(last, _MOST_OFFSET) + 1
             if rows[at]["status"] == SegmentStatus.UNVERIFIED:
                 ends[at] = nexts[at]
             following[copies[at]] = base
@@ -274,10 +336,13 @@ def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> L
         for row in range(len(rows))
         if is_read[row] and row not in numbers
     ]
-    texts = [*(one.name for one in places), None]  # the last one is NOT_KNOWN
+    texts = [
+        *(REMOTE_TIER if one.is_remote else one.name for one in places),
+        None,
+    ]  # the last one is NOT_KNOWN
     notes = (
         LogNote(
-            *(rows[0]["topic"], rows[0]["partition"], note.kind.value, texts[note.copy]),
+            *(rows[0]["topic"], rows[0]["partition"], note.kind, texts[note.copy]),
             *(note.from_offset, None if note.until_offset == NEVER else note.until_offset),
             texts[note.other],
         )
@@ -377,48 +442,90 @@ def _active(
     return [_Part(-at, base, NEVER) for base, _, at in [*sorted(empty)][-1:]]
 
 
-def logs_of(rows: pa.Table, replica: str | None = None) -> Logs:
+def logs_of(
+    rows: pa.Table,
+    replica: str | None = None,
+    complete: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> Logs:
     """The logs of the newest topic of each name; with `replica` of the topic that it has.
 
-    `rows` are those of all copies, in any order, with the columns OF_LOGS, IS_REMOTE, IS_UPLOAD and
-    IS_OLDER. With `replica` only what it has is read, as in `log_of`.
+    `rows` are those of all copies, in any order, with the columns OF_COPIES. With `replica` only
+    what it has is read, as in `log_of`. `complete` fills in the rows of partitions with a choice.
     """
+    topics = topics_by_name(rows)
+    rows = with_older_topics(rows, topics)
     is_placed = pc.and_(pc.is_valid(rows["base_offset"]), pc.is_valid(rows["topic"]))
     is_placed = pc.and_(is_placed, pc.is_valid(rows["partition"]))
     is_asked = _are_asked(rows, replica)
     asked = rows.filter(pc.and_(is_placed, is_asked))
     same = with_column(asked, "log_dir", pa.nulls(asked.num_rows, pa.string()))
     asked = asked.take(pa.array(order_of(same))).combine_chunks()
-    groups = runs_of(asked, ("topic", "partition"))
-    has_choice = _have_choice(asked, groups)
-    is_simple = ~has_choice
-    if replica is not None:
-        is_simple &= pc.fill_null(pc.equal(asked["log_dir"], replica), False).to_numpy()
-    read: list[dict[str, Any]] = []
-    notes: list[LogNote] = []
-    several = np.flatnonzero(has_choice)
-    known = asked.take(pa.array(several)).select([*OF_LOGS, IS_REMOTE, IS_UPLOAD]).to_pylist()
-    numbered = [row | {_ROW: at} for at, row in zip(several.tolist(), known, strict=True)]
-    for _, some in groupby(numbered, key=itemgetter("topic", "partition")):
-        log = log_of([*some], replica)
-        read += log.rows
-        notes += log.notes
-    simple = np.flatnonzero(is_simple)
-    at = np.concatenate([simple, np.array([row[_ROW] for row in read], np.int64)])
-    order = np.argsort(groups[at], kind="stable")
-    found = asked.take(pa.array(at[order]))
-    for name in _NUMBERS:
-        column = pa.array([*[None] * len(simple), *(row[name] for row in read)], pa.int64())
-        found = found.append_column(name, column.take(pa.array(order)))
-    own: list[Any] = asked["log_dir"].take(pa.array(simple)).to_pylist()
-    log_dirs = pa.array([*own, *(row["log_dir"] for row in read)], pa.string())
-    found = with_column(found, "log_dir", log_dirs.take(pa.array(order)))
+    found, notes = _judged(asked, ("topic", "partition"), replica, complete)
+    found = found.filter(pc.invert(found[IS_UNREAD])).drop_columns([_ROW])
     unplaced = rows.filter(pc.and_not(is_asked, is_placed))
     if unplaced.num_rows:
         kept, unlisted = _unplaced(unplaced, found, replica)
         found, notes = pa.concat_tables([found, kept]), [*notes, *unlisted]
     older = rows.filter(pc.and_not(is_placed, is_asked)).select(OF_LOGS)
-    return Logs(found.drop_columns([IS_UPLOAD, IS_OLDER]), tuple(notes), older)
+    added = [IS_UPLOAD, IS_OLDER, IS_AGE_UNSURE, IS_UNREAD]
+    return Logs(found.drop_columns(added), tuple(notes), topics, older)
+
+
+def with_remote_tier(rows: pa.Table) -> pa.Table:
+    """Every segment, with IS_UNREAD and ADDED, of the log that its replica and remote ones make up.
+
+    `rows`, with OF_LOGS and IS_REMOTE, are in the order of a catalog; remote segments are there for
+    each replica, with its `log_dir`. A segment is one row, from the first to the last offset that
+    is read of it. The rows are in order, of equal keys local ones first.
+    """
+    found, _ = _judged(rows, PARTITION, None, None)
+    found = found.take(pa.array(order_of(found, found[IS_REMOTE])))
+    at = found[_ROW].to_numpy()
+    first, last = np.diff(at, prepend=-1) != 0, np.diff(at, append=-1) != 0
+    untils = found[UNTIL].filter(pa.array(last))
+    return with_column(found.filter(pa.array(first)), UNTIL, untils).drop_columns([_ROW])
+
+
+def _judged(
+    rows: pa.Table,
+    key: Sequence[str],
+    replica: str | None,
+    complete: Callable[[list[dict[str, Any]]], None] | None,
+) -> tuple[pa.Table, list[LogNote]]:
+    """The rows that are read with IS_UNREAD and ADDED, and some that are not; notes on the copies.
+
+    `rows` are in order, those with one `key` together: they are all of one log.
+    """
+    groups = runs_of(rows, key)
+    has_choice = _have_choice(rows, groups)
+    is_simple = ~has_choice
+    if replica is not None:
+        is_simple &= pc.fill_null(pc.equal(rows["log_dir"], replica), False).to_numpy()
+    simple, several = np.flatnonzero(is_simple), np.flatnonzero(has_choice)
+    names = [name for name in (*OF_LOGS, IS_REMOTE, IS_UPLOAD) if name in rows.column_names]
+    known = rows.take(pa.array(several)).select(names).to_pylist()
+    numbered = [row | {_ROW: at} for at, row in zip(several.tolist(), known, strict=True)]
+    if complete is not None:
+        complete(numbered)
+    of_logs: list[dict[str, Any]] = []
+    notes: list[LogNote] = []
+    for _, some in groupby(numbered, key=itemgetter(*key)):
+        log = log_of([*some], replica)
+        of_logs += [row | {IS_UNREAD: False} for row in log.rows]
+        of_logs += [row | {IS_UNREAD: True} for row in log.unread]
+        notes += log.notes
+    at = np.concatenate([simple, np.array([row[_ROW] for row in of_logs], np.int64)])
+    order = np.argsort(groups[at], kind="stable")
+    found = rows.take(pa.array(at[order])).append_column(_ROW, pa.array(at[order]))
+    own: list[Any] = rows["log_dir"].take(pa.array(simple)).to_pylist()
+    log_dirs = pa.array([*own, *(row["log_dir"] for row in of_logs)], pa.string())
+    found = with_column(found, "log_dir", log_dirs.take(pa.array(order)))
+    kinds = dict.fromkeys(_NUMBERS, pa.int64()) | {IS_UNREAD: pa.bool_()}
+    for name, kind in kinds.items():
+        none = False if name == IS_UNREAD else None
+        column = pa.array([*[none] * len(simple), *(row[name] for row in of_logs)], kind)
+        found = found.append_column(name, column.take(pa.array(order)))
+    return found, notes
 
 
 _ROW: Final = "row"
@@ -454,7 +561,9 @@ def _have_choice(rows: pa.Table, groups: Int64s) -> Mask:
     log_dirs = pc.fill_null(rows["log_dir"], "").combine_chunks().dictionary_encode()
     copies = np.where(is_remote, -1, log_dirs.indices.to_numpy())
     is_one = np.minimum.reduceat(copies, starts) == np.maximum.reduceat(copies, starts)
-    is_mixed = pc.or_(is_remote, pc.fill_null(rows[IS_UPLOAD], False)).to_numpy()
+    is_mixed = is_remote
+    if IS_UPLOAD in rows.column_names:
+        is_mixed = is_remote | pc.fill_null(rows[IS_UPLOAD], False).to_numpy()
     if is_mixed.any():
         bases = rows["base_offset"].to_numpy()
         ends = 1 + np.maximum(pc.fill_null(rows["last_offset"], -1).to_numpy(), bases)
@@ -502,10 +611,12 @@ def _unplaced(
     table = pa.Table.from_pylist(kept, rows.schema)
     for name in _NUMBERS:
         table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
-    return table, notes
+    is_unread = pa.repeat(pa.scalar(False), table.num_rows)
+    return table.append_column(IS_UNREAD, is_unread), notes
 
 
 _MOST_BYTES: Final = 1 << 20  # of a checkpoint
+_MOST_OFFSET: Final = NEVER - 2
 
 
 def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:

@@ -51,7 +51,7 @@ class LogRange(NamedTuple):
         """Raise LogRangeError for a log that is shorter than its row of the catalog says."""
         for segment in self.needed():
             known = segment.figures.valid_bytes if segment.figures else None
-            if known is None or segment.conflict:
+            if known is None:
                 continue
             with suppress(FileReadError), opened(segment.log) as (_, size_bytes):
                 if size_bytes < known:
@@ -232,7 +232,7 @@ def unread(partitions: Sequence[PartitionSegments]) -> Iterator[str]:
     for partition in partitions:
         end = _end_of([one for one in partition if one.base_offset is not None])
         for one in partition:
-            if one.conflict or (one.base_offset is not None and one.base_offset < end):
+            if one.base_offset is not None and one.base_offset < end:
                 continue
             if why := one.refused or one.error or one.damage:
                 yield f"{one.log.uri}: {why}; its records are not read"
@@ -353,12 +353,12 @@ def _name_of(partition: PartitionSegments) -> str:
 def _holes_in(found: LogRange) -> Iterator[str]:
     """Yield the places inside of a range at which offsets are surely missing."""
     for one in found.segments:
-        if one.hole and found.first_offset < (one.base_offset or 0) < found.end_offset:
+        if one.hole and found.first_offset < (one.begin_offset or 0) < found.end_offset:
             yield f"{one.log.uri}: {one.hole}"
 
 
 def _begin_of(partition: PartitionSegments) -> int:
-    return partition[0].base_offset or 0
+    return partition[0].begin_offset or 0
 
 
 def _end_of(partition: PartitionSegments) -> int:
@@ -376,7 +376,7 @@ def _states(partition: PartitionSegments) -> Iterator[Open | None]:
     state: Open | None = {}
     end, lost = _begin_of(partition), 0
     for segment in partition:
-        if segment.damage or segment.figures is None or (segment.base_offset or 0) > end:
+        if segment.damage or segment.figures is None or (segment.begin_offset or 0) > end:
             lost = end
         state = open_from_json(segment.open_transactions, state)
         is_sure = state is not None and all(first >= lost for first in state.values())

@@ -123,9 +123,7 @@ def _fates_of(
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
-        if segment.conflict:
-            continue
-        base_offset = segment.base_offset or 0
+        base_offset = segment.begin_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break
         if next_offset is not None and base_offset > next_offset:

@@ -133,6 +133,7 @@ class _Extent(NamedTuple):
     end: int
     row: int
     is_whole: bool
+    is_dense: bool
     content: tuple[int, ...] | None  # equal ones have the same bytes; None: not known
 
 
@@ -331,9 +332,10 @@ def _witnesses(
             if one.extents:
                 yield one
             last_of[copy] = one = _Witness(copy)
-        content = (base, end, digest) if is_dense and digest != NOT_KNOWN else None
+        content = (base, end, digest) if digest != NOT_KNOWN else None
         is_whole = status == Status.OK and end > start
-        one.add(base, _Extent(max(base, start), end, row, is_whole, content), runs)
+        extent = _Extent(max(base, start), end, row, is_whole, is_dense, content)
+        one.add(base, extent, runs)
     for number, other in enumerate(copies):
         if other.checkpoint and number not in older:
             # After compaction it has what its broker saw: an epoch may begin before.
@@ -435,7 +437,7 @@ def _conflict(witnesses: Sequence[_Witness]) -> int:
     for one in witnesses:
         found = min(found, one.dead_from if one.dead_from < one.sure_until else NEVER)
         for extent in one.extents:
-            is_sure = extent.is_whole and extent.end <= one.sure_until
+            is_sure = extent.is_whole and extent.is_dense and extent.end <= one.sure_until
             content = extent.content if is_sure else None
             if content and seen.setdefault(content[:2], content) != content:
                 found = min(found, content[0])
