@@ -1,7 +1,7 @@
 """Which segments of a catalog are of an older topic: one that was deleted and created again."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ IS_AGE_UNSURE: Final = "is_age_unsure"
 """A column that `with_older_topics` adds: whether file times contradict that."""
 
 
-def with_older_topics(rows: pa.Table) -> pa.Table:
+def with_older_topics(rows: pa.Table, topics: Mapping[str, TopicsOfName] | None = None) -> pa.Table:
     """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
-    topics = topics_by_name(rows)
+    topics = topics_by_name(rows) if topics is None else topics
     older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
     for name, known in topics.items():
         is_newest = pc.is_in(rows["topic_id"], value_set=pa.array(known.newest_ids, pa.string()))
