@@ -213,10 +213,12 @@ def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> 
     yield from _damage(segments)
     yield from _overlaps(segments)
     certainty = pc.fill_null(segments.table[CERTAINTY], 0).to_numpy()
+    differ = np.isin(segments.replicas, segments.replicas[segments.is_different])
     for row, begin, end in _from_column(segments, UNSURE_FROM):
-        is_unsure = certainty[row] == Certainty.UNSURE
-        kind = TierFinding.UNSURE if is_unsure else TierFinding.UNKNOWN_EPOCHS
-        yield _Finding(kind, (row,), begin, end)
+        if certainty[row] != Certainty.UNSURE:
+            yield _Finding(TierFinding.UNKNOWN_EPOCHS, (row,), begin, end)
+        elif not differ[row]:  # the difference is the reason
+            yield _Finding(TierFinding.UNSURE, (row,), begin, end)
     for row, begin, end in _from_column(segments, OUTSIDE_FROM):
         yield _Finding(TierFinding.EARLIER_LEADER, (row,), begin, end)
 

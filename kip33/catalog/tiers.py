@@ -185,7 +185,8 @@ class Tiers:
 
     def copies(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """The rows of all copies of the logs, for `catalog.logs`; errors as of `rows`."""
-        local, remote = self._read(_needed(columns), topics)
+        needed = _needed(columns)
+        local, remote = (rows.select(needed) for rows in self._read(needed, topics))
         is_remote = np.arange(local.num_rows + remote.num_rows) >= local.num_rows
         return _of_copies(pa.concat_tables([local, remote]), *[pa.array(is_remote)] * 2)
 
