@@ -57,6 +57,7 @@ def logs_of_archive(
     count = files.num_rows
     is_empty = pc.fill_null(pc.equal(files["size_bytes"], 0), False)
     status = pc.if_else(is_empty, SegmentStatus.EMPTY.value, SegmentStatus.UNVERIFIED.value)
+    status = pc.if_else(pc.is_valid(files["error"]), SegmentStatus.UNREADABLE.value, status)
     columns: dict[str, Any] = {name: files[name] for name in _LISTED}
     columns |= {name: pa.nulls(count, SEGMENTS.field(name).type) for name in _SCANNED}
     columns |= {"log_uri": log_uris(source, files["path"], files["inside"]), "status": status}
@@ -73,6 +74,8 @@ def logs_of_archive(
 
 def _scanned(row: dict[str, Any]) -> dict[str, Any]:
     """What a scan finds of a log, with names of a catalog's columns; it raises no fault."""
+    if row["status"] == SegmentStatus.UNREADABLE:  # the listing says why
+        return {}
     try:
         with opened(Location.of(row["log_uri"])) as (read_into, size_bytes):
             return _found(BatchScan(read_into, size_bytes), row["base_offset"])

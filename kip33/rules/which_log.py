@@ -460,7 +460,7 @@ def _order(copies: Sequence[Copy], read: Sequence[_Witness]) -> Any:
             sum(max(end - base, 0) for base, end in parts),
         )
         keys[copy] = (copies[copy].is_remote, -end, -has, copy)
-    return lambda one: (keys[one.copy], one.extents[0].base)
+    return lambda one: (keys[one.copy], one.extents[0].base, -one.end)
 
 
 class _Paint:
