@@ -126,7 +126,7 @@ class Partition:
             entries = [entry for _, entries in self.segments for entry in entries]
             counted = [entry for entry in entries if entry.last_offset >= start_offset]
             claims = [entry.max_timestamp for entry in counted or entries]
-            is_timed = max([-1, *claims]) >= 0
+            is_timed = not claims or max(claims) >= 0  # no record is no record without a time
             return None, None, SearchResult.AFTER_END if is_timed else SearchResult.NO_TIMESTAMPS
         return offset, time, result
 
