@@ -363,7 +363,7 @@ def test_the_ends_of_a_log(tmp_path: Path) -> None:
     assert answers([empty, row], ends) == [(7, None, FOUND), (30, None, FOUND)]
     assert answers([row], ends, log_start_offset=10) == [(10, None, FOUND), (11, None, FOUND)]
     assert answers([empty], [*ends, 3]) == [
-        *((30, None, FOUND), (30, None, FOUND), (None, None, NO_TIMESTAMPS))
+        *((30, None, FOUND), (30, None, FOUND), (None, None, AFTER_END))
     ]
     [unknown] = search_partition([row._replace(status="invalid", last_offset=None)], [LATEST])
     assert unknown.offset is None and "last offset is not known" in (unknown.note or "")
