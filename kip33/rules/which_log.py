@@ -318,7 +318,7 @@ def _witnesses(
     last_of: dict[int, _Witness] = {}
     rows = range(len(columns[0]))
     for copy, base, end, records, status, digest, row in sorted(
-        zip(*columns[:6], rows, strict=True)
+        zip(*columns[:6], rows, strict=True), key=lambda one: (*one[:2], -one[2])
     ):
         if copy in older or status == Status.LOST or end == base:
             continue
