@@ -147,13 +147,13 @@ _TEXTS: Final = {
 _SAID: Final = (Kind.DIFFER, Kind.CONFLICT, Kind.EARLIER, Kind.FILLED, UNLISTED)
 
 
-def replica_lines(notes: Iterable[LogNote]) -> Iterator[str]:
+def replica_lines(notes: Iterable[LogNote], kinds: Sequence[str] = _SAID) -> Iterator[str]:
     """What a reader is told of replicas: a line for each kind, with the first of them.
 
     That the remote tier has earlier records, or those of earlier leaders, is no news.
     """
     each = [one for one in notes if REMOTE_TIER not in (one.copy, one.other)]
-    for kind in _SAID:
+    for kind in kinds:
         of_kind = [one for one in each if one.kind == kind]
         if of_kind:
             more = f"; and {len(of_kind) - 1:,} more like this" if len(of_kind) > 1 else ""

@@ -318,7 +318,7 @@ def _witnesses(
     last_of: dict[int, _Witness] = {}
     rows = range(len(columns[0]))
     for copy, base, end, records, status, digest, row in sorted(
-        zip(*columns[:6], rows, strict=True), key=lambda one: (*one[:2], -one[2])
+        zip(*columns[:6], rows, strict=True), key=lambda one: (*one[:2], -one[2], *one[3:])
     ):
         if copy in older or status == Status.LOST or end == base:
             continue
@@ -460,7 +460,7 @@ def _order(copies: Sequence[Copy], read: Sequence[_Witness]) -> Any:
             sum(max(end - base, 0) for base, end in parts),
         )
         keys[copy] = (copies[copy].is_remote, -end, -has, copy)
-    return lambda one: (keys[one.copy], one.extents[0].base, -one.end)
+    return lambda one: (keys[one.copy], one.extents[0].base)
 
 
 class _Paint:

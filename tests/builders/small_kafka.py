@@ -488,11 +488,11 @@ class Made(NamedTuple):
         return which_log(*self.archive[0:3:2], compacted=compacted, replica=replica)
 
 
-def worlds(seeds: range) -> Iterator[Made]:
-    """The worlds of these seeds, without those that show nothing."""
+def worlds(seeds: range, **forced: Any) -> Iterator[Made]:
+    """The worlds of these seeds, without those that show nothing; `forced` are Kinds."""
     for seed in seeds:
         rng = random.Random(seed)
-        kinds = some_kinds(rng)
+        kinds = some_kinds(rng)._replace(**forced)
         world = World(rng, kinds)
         steps = rng.choice((15, 30, 60, 120))
         copied_at = [
