@@ -15,7 +15,6 @@ stays in the log where no other copy has its offsets, so that readers can say wh
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,12 +32,6 @@ from kip33.catalog.topics_by_name import (
     topics_by_name,
     with_older_topics,
 )
-from kip33.errors import Kip33Error
-from kip33.formats.partition_metadata import (
-    LEADER_EPOCH_CHECKPOINT,
-    EpochStart,
-    parse_epoch_checkpoint,
-)
 from kip33.rules.offset_holes import Mask
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -55,8 +48,6 @@ from kip33.rules.which_log import (
     Status,
     which_log,
 )
-from kip33.stores.files import read_whole
-from kip33.stores.locations import Location
 
 Row: TypeAlias = Mapping[str, Any]
 """A row by the names of its columns."""
@@ -73,7 +64,8 @@ _NUMBERS: Final = (FROM, UNTIL, UNSURE_FROM, CERTAINTY, OUTSIDE_FROM)
 ADDED: Final = (IS_REMOTE, *_NUMBERS)
 OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
-    *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "log_uri"),
+    *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "epochs_fall", "log_uri"),
+    *("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"),
 )
 """The columns of a catalog by which the log of one topic's partition is chosen."""
 OF_COPIES: Final = (*OF_LOGS, *OF_TOPICS, IS_REMOTE, IS_UPLOAD)
@@ -268,9 +260,11 @@ class _Copies(NamedTuple):
 
     def places(self, names: Sequence[str]) -> list[Copy]:
         """The copies, as the rule takes them."""
-        firsts = [self.rows[self.copies.index(number)] for number in range(len(names))]
-        places = [_copy_of(*one) for one in zip(names, firsts, strict=True)]
-        if len(names) in self.copies:
+        of_copies: dict[int, list[Row]] = {}
+        for copy, row in zip(self.copies, self.rows, strict=True):
+            of_copies.setdefault(copy, []).append(row)
+        places = [_copy_of(name, of_copies[number]) for number, name in enumerate(names)]
+        if len(names) in of_copies:
             start = max((one.log_start for one in places), default=0)
             places.append(Copy(REMOTE_TIER, is_remote=True, log_start=start))
         return places
@@ -278,8 +272,11 @@ class _Copies(NamedTuple):
     def columns(self) -> Segments:
         """The segments, as the rule takes them."""
         rows = self.rows
-        epochs = [one["leader_epochs"] or () for one in rows]
-        starts = [one["leader_epoch_offsets"] or () for one in rows]
+        known = [{} if one["epochs_fall"] else one for one in rows]
+        epochs, starts = (
+            [one.get(name) or () for one in known]
+            for name in ("leader_epochs", "leader_epoch_offsets")
+        )
         records, digests = (
             [NOT_KNOWN if one[name] is None else one[name] for one in rows]
             for name in ("record_count", "batches_crc32")
@@ -294,16 +291,23 @@ class _Copies(NamedTuple):
         return Segments(*(np.array(column, np.int64) for column in columns))
 
 
+_MOST_OFFSET: Final = NEVER - 2
 _STATUSES: Final = {
     SegmentStatus.TRUNCATED: Status.CUT,
     **dict.fromkeys((SegmentStatus.INVALID, *NOT_READ), Status.LOST),
 }
 
 
-def _copy_of(name: str, row: Row) -> Copy:
-    """The log directory of a row."""
-    checkpoint = () if _is_upload(row) else checkpoint_beside(Location.of(row["log_uri"]))
-    return Copy(name, _is_upload(row), checkpoint=checkpoint)
+def _copy_of(name: str, rows: Sequence[Row]) -> Copy:
+    """A log directory, with what brokers wrote down of it in the row of its first segment."""
+    checkpoint: tuple[tuple[int, int], ...] = ()
+    log_start = 0
+    for row in rows:
+        if row["checkpoint_epochs"]:
+            starts = row["checkpoint_epochs"], row["checkpoint_epoch_offsets"]
+            checkpoint = tuple(zip(*starts, strict=True))
+        log_start = max(log_start, row["log_start_offset"] or 0)
+    return Copy(name, _is_upload(rows[0]), log_start=log_start, checkpoint=checkpoint)
 
 
 def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> Log:
@@ -414,7 +418,7 @@ def _with_ends(of_all: _Copies, parts: Sequence[_Part]) -> Iterator[_Part]:
 
     Where another copy goes on, damage is not.
     """
-    for part, after in zip(parts, [*parts[1:], None], strict=True):
+    for part, after in zip(parts, [*parts[1:], None], strict=False):
         status = of_all.rows[part.row]["status"]
         is_lost = of_all.ends[part.row] == of_all.rows[part.row]["base_offset"]
         goes_on = after is not None and after.begin == part.end
@@ -613,15 +617,3 @@ def _unplaced(
         table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
     is_unread = pa.repeat(pa.scalar(False), table.num_rows)
     return table.append_column(IS_UNREAD, is_unread), notes
-
-
-_MOST_BYTES: Final = 1 << 20  # of a checkpoint
-_MOST_OFFSET: Final = NEVER - 2
-
-
-def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
-    """The leader epochs of the checkpoint beside a log; none if it cannot be read."""
-    with suppress(OSError, Kip33Error, ValueError):
-        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
-        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())
-    return ()
