@@ -15,7 +15,6 @@ stays in the log where no other copy has its offsets, so that readers can say wh
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -33,12 +32,6 @@ from kip33.catalog.topics_by_name import (
     topics_by_name,
     with_older_topics,
 )
-from kip33.errors import Kip33Error
-from kip33.formats.partition_metadata import (
-    LEADER_EPOCH_CHECKPOINT,
-    EpochStart,
-    parse_epoch_checkpoint,
-)
 from kip33.rules.offset_holes import Mask
 from kip33.rules.retention import running_max
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -55,8 +48,6 @@ from kip33.rules.which_log import (
     Status,
     which_log,
 )
-from kip33.stores.files import read_whole
-from kip33.stores.locations import Location
 
 Row: TypeAlias = Mapping[str, Any]
 """A row by the names of its columns."""
@@ -73,7 +64,8 @@ _NUMBERS: Final = (FROM, UNTIL, UNSURE_FROM, CERTAINTY, OUTSIDE_FROM)
 ADDED: Final = (IS_REMOTE, *_NUMBERS)
 OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
-    *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "log_uri"),
+    *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "epochs_fall", "log_uri"),
+    *("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"),
 )
 """The columns of a catalog by which the log of one topic's partition is chosen."""
 OF_COPIES: Final = (*OF_LOGS, *OF_TOPICS, IS_REMOTE, IS_UPLOAD)
@@ -206,7 +198,8 @@ def log_of(rows: Sequence[Row], replica: str | None = None) -> Log:
     is_alone = len(names) + is_tiered == 1
     if is_alone and not (_is_upload(rows[0]) and _is_mixed(rows)):
         return Log([_with(row, row["log_dir"]) for row in rows], [], rows[0]["log_dir"])
-    return _chosen(rows, names, replica)
+    plain = _plain_log(rows) if replica is None and names else None
+    return plain or _chosen(rows, names, replica)
 
 
 def _is_upload(row: Row) -> bool:
@@ -229,6 +222,117 @@ def _with(row: Row, log_dir: str | None, **numbers: int | None) -> dict[str, Any
     """A row with the columns ADDED."""
     added = {IS_REMOTE: row.get(IS_REMOTE), **dict.fromkeys(_NUMBERS), **numbers}
     return {**row, **added, "log_dir": log_dir}
+
+
+def _plain_log(rows: Sequence[Row]) -> Log | None:
+    """The log where all copies have the same segments, as most have; None: the rule must say.
+
+    One log directory has all segments. Of others the last one may be shorter, in the same leader
+    epoch; remote segments may be before it, in the epoch in which it begins.
+    """
+    copies: dict[str | None, list[Row]] = {}
+    for row in rows:
+        copies.setdefault(None if row.get(IS_REMOTE) else row["log_dir"] or "", []).append(row)
+    ends = {name: _plain_end(some) for name, some in copies.items()}
+    if not all(ends.values()):
+        return None
+    known = {name: end for name, end in ends.items() if end}
+    name = max((one for one in known if one is not None), key=lambda one: known[one].rank)
+    first, end = copies[name], known[name]
+    before: list[Row] = []
+    own = {row["base_offset"]: row for row in first if row["status"] == SegmentStatus.OK}
+    for other, some in copies.items():
+        for row in some if other != name else ():
+            mine = own.get(row["base_offset"])
+            if other is None and row["base_offset"] < end.begin:
+                before.append(row)
+            elif row["status"] == SegmentStatus.EMPTY:
+                if row["base_offset"] > end.end:
+                    return None
+            elif mine is None or not (
+                _are_same(row, mine) or (row is some[-1] and _is_part(row, mine))
+            ):
+                return None
+    if any(one.checkpoint > end.latest or one.log_start > one.begin for one in known.values()):
+        return None
+    if before and (before[-1]["last_offset"] + 1, before[-1]["leader_epochs"][-1]) != (
+        end.begin,
+        end.first,
+    ):
+        return None
+    read = [*before, *first]
+    numbers = {id(row) for row in read}
+    place, log_dir = (rows[0]["topic"], rows[0]["partition"]), first[0]["log_dir"]
+    notes = [
+        LogNote(*place, Kind.BEHIND, other, one.end, end.end)
+        for other, one in known.items()
+        if other is not None and one.end < end.end
+    ]
+    others = max(one.end for other, one in known.items() if other != name)
+    if others < end.end:
+        notes.append(LogNote(*place, Kind.ALONE, name, others, end.end))
+    return Log(
+        [_with(row, log_dir) for row in read],
+        [
+            _with(row, log_dir if row.get(IS_REMOTE) else row["log_dir"])
+            for row in rows
+            if id(row) not in numbers
+        ],
+        log_dir,
+        tuple(notes),
+    )
+
+
+class _PlainEnd(NamedTuple):
+    """Where a copy without holes begins and ends, and what its leader epochs are."""
+
+    begin: int
+    end: int
+    first: int
+    latest: int
+    checkpoint: int  # the latest epoch in it
+    log_start: int
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return self.latest, self.end, -self.begin
+
+
+def _plain_end(rows: Sequence[Row]) -> _PlainEnd | None:
+    """Where a copy ends whose segments follow each other with rising epochs; None: another one."""
+    end: int | None = None
+    epoch, checkpoint, log_start = NOT_KNOWN, NOT_KNOWN, 0
+    for row in rows:
+        base, last, epochs = row["base_offset"], row["last_offset"], row["leader_epochs"]
+        if end is not None and base != end:
+            return None
+        checkpoint = max(checkpoint, *(row["checkpoint_epochs"] or [NOT_KNOWN]))
+        log_start = max(log_start, row["log_start_offset"] or 0)
+        if row["status"] == SegmentStatus.EMPTY and row is rows[-1] and end is not None:
+            break
+        is_known = last is not None and epochs and row["epochs_fall"] is False
+        if row["status"] != SegmentStatus.OK or not is_known or epochs[0] < epoch:
+            return None
+        end, epoch = last + 1, epochs[-1]
+    if end is None:
+        return None
+    begin, first = rows[0]["base_offset"], rows[0]["leader_epochs"][0]
+    return _PlainEnd(begin, end, first, epoch, checkpoint, log_start)
+
+
+def _are_same(one: Row, other: Row) -> bool:
+    names = ("last_offset", "batches_crc32", "leader_epochs")
+    return one["batches_crc32"] is not None and all(one[name] == other[name] for name in names)
+
+
+def _is_part(one: Row, other: Row) -> bool:
+    """Whether a segment has the first records of another one, of one leader."""
+    is_shorter = one["last_offset"] <= other["last_offset"]
+    return (
+        is_shorter
+        and len(one["leader_epochs"]) == 1
+        and one["leader_epochs"] == other["leader_epochs"]
+    )
 
 
 class _Part(NamedTuple):
@@ -268,9 +372,11 @@ class _Copies(NamedTuple):
 
     def places(self, names: Sequence[str]) -> list[Copy]:
         """The copies, as the rule takes them."""
-        firsts = [self.rows[self.copies.index(number)] for number in range(len(names))]
-        places = [_copy_of(*one) for one in zip(names, firsts, strict=True)]
-        if len(names) in self.copies:
+        of_copies: dict[int, list[Row]] = {}
+        for copy, row in zip(self.copies, self.rows, strict=True):
+            of_copies.setdefault(copy, []).append(row)
+        places = [_copy_of(name, of_copies[number]) for number, name in enumerate(names)]
+        if len(names) in of_copies:
             start = max((one.log_start for one in places), default=0)
             places.append(Copy(REMOTE_TIER, is_remote=True, log_start=start))
         return places
@@ -278,8 +384,11 @@ class _Copies(NamedTuple):
     def columns(self) -> Segments:
         """The segments, as the rule takes them."""
         rows = self.rows
-        epochs = [one["leader_epochs"] or () for one in rows]
-        starts = [one["leader_epoch_offsets"] or () for one in rows]
+        known = [{} if one["epochs_fall"] else one for one in rows]
+        epochs, starts = (
+            [one.get(name) or () for one in known]
+            for name in ("leader_epochs", "leader_epoch_offsets")
+        )
         records, digests = (
             [NOT_KNOWN if one[name] is None else one[name] for one in rows]
             for name in ("record_count", "batches_crc32")
@@ -294,16 +403,23 @@ class _Copies(NamedTuple):
         return Segments(*(np.array(column, np.int64) for column in columns))
 
 
+_MOST_OFFSET: Final = NEVER - 2
 _STATUSES: Final = {
     SegmentStatus.TRUNCATED: Status.CUT,
     **dict.fromkeys((SegmentStatus.INVALID, *NOT_READ), Status.LOST),
 }
 
 
-def _copy_of(name: str, row: Row) -> Copy:
-    """The log directory of a row."""
-    checkpoint = () if _is_upload(row) else checkpoint_beside(Location.of(row["log_uri"]))
-    return Copy(name, _is_upload(row), checkpoint=checkpoint)
+def _copy_of(name: str, rows: Sequence[Row]) -> Copy:
+    """A log directory, with what brokers wrote down of it in the row of its first segment."""
+    checkpoint: tuple[tuple[int, int], ...] = ()
+    log_start = 0
+    for row in rows:
+        if row["checkpoint_epochs"]:
+            starts = row["checkpoint_epochs"], row["checkpoint_epoch_offsets"]
+            checkpoint = tuple(zip(*starts, strict=True))
+        log_start = max(log_start, row["log_start_offset"] or 0)
+    return Copy(name, _is_upload(rows[0]), log_start=log_start, checkpoint=checkpoint)
 
 
 def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> Log:
@@ -414,7 +530,7 @@ def _with_ends(of_all: _Copies, parts: Sequence[_Part]) -> Iterator[_Part]:
 
     Where another copy goes on, damage is not.
     """
-    for part, after in zip(parts, [*parts[1:], None], strict=True):
+    for part, after in zip(parts, [*parts[1:], None], strict=False):
         status = of_all.rows[part.row]["status"]
         is_lost = of_all.ends[part.row] == of_all.rows[part.row]["base_offset"]
         goes_on = after is not None and after.begin == part.end
@@ -613,15 +729,3 @@ def _unplaced(
         table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
     is_unread = pa.repeat(pa.scalar(False), table.num_rows)
     return table.append_column(IS_UNREAD, is_unread), notes
-
-
-_MOST_BYTES: Final = 1 << 20  # of a checkpoint
-_MOST_OFFSET: Final = NEVER - 2
-
-
-def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
-    """The leader epochs of the checkpoint beside a log; none if it cannot be read."""
-    with suppress(OSError, Kip33Error, ValueError):
-        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
-        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())
-    return ()

@@ -32,9 +32,7 @@ from kip33.catalog.logs import (
     UNSURE_FROM,
     UNTIL,
     Logs,
-    checkpoint_beside,
     logs_of,
-    unsure_text,
     with_remote_tier,
 )
 from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_ids
@@ -46,8 +44,6 @@ from kip33.errors import CatalogError
 from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.tiers import UNKNOWN_FIGURE, TierSegments, compared
-
-__all__ = ["checkpoint_beside", "unsure_text"]
 
 LOG_DIRECTORIES: Final = "kafka"
 """The layout of brokers' log directories, the local tier; all others are of a remote tier."""

@@ -5,25 +5,31 @@ does it, because leader epochs and ends say which of them is the log.
 """
 
 import zlib
+from collections import Counter
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import (
+    CHECKPOINTS,
     Listing,
     log_uris,
+    with_checkpoints,
     with_log_dirs_by_topic_id,
     with_neighbours,
     with_topic_ids,
 )
 from kip33.catalog.logs import IS_REMOTE, IS_UPLOAD, Logs, logs_of
 from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.segment_order import order_of, partition_begins
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.scan import BatchScan
 from kip33.rules.index_entries import first_disordered
 from kip33.rules.leader_epochs import LeaderEpochs, lowest_fall
+from kip33.rules.offset_holes import Mask
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.files import opened
@@ -31,11 +37,11 @@ from kip33.stores.locations import Location
 
 _LISTED: Final = (
     *("log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
-    *("error", "topic_id"),
+    *("error", "topic_id", *CHECKPOINTS),
 )
 _SCANNED: Final = (
     *("last_offset", "record_count", "max_timestamp", "batches_crc32"),
-    *("leader_epochs", "leader_epoch_offsets"),
+    *("leader_epochs", "leader_epoch_offsets", "epochs_fall"),
 )
 
 
@@ -54,6 +60,9 @@ def logs_of_archive(
         files = with_topic_ids(source, files).files
         if layout != KAFKA:  # where log_dir is a path
             files = with_neighbours(with_log_dirs_by_topic_id(files))
+    uris = log_uris(source, files["path"], files["inside"])
+    files = files.take(pa.array(order_of(files, uris)))
+    files = with_checkpoints(source, files, _are_first_of_several(files)).files
     count = files.num_rows
     is_empty = pc.fill_null(pc.equal(files["size_bytes"], 0), False)
     status = pc.if_else(is_empty, SegmentStatus.EMPTY.value, SegmentStatus.UNVERIFIED.value)
@@ -70,6 +79,17 @@ def logs_of_archive(
             row.update(found)
 
     return logs_of(pa.table(columns), replica, complete)
+
+
+def _are_first_of_several(files: pa.Table) -> Mask:
+    """Which segments are the first of a log directory's partition that others have, too."""
+    is_first = partition_begins(files)
+    at = np.flatnonzero(is_first)
+    names = files.select(["topic", "partition"]).take(pa.array(at)).to_pylist()
+    keys = [(one["topic"], one["partition"]) for one in names]
+    counts = Counter(keys)
+    is_first[at] = [counts[key] > 1 for key in keys]
+    return is_first
 
 
 def _scanned(row: dict[str, Any]) -> dict[str, Any]:
@@ -99,12 +119,12 @@ def _found(scan: BatchScan, base_offset: int) -> dict[str, Any]:
         return {"status": SegmentStatus.INVALID}
     is_whole = scan.valid_bytes == scan.size_bytes or (scan.valid_bytes and scan.only_zeros_follow)
     status = SegmentStatus.OK if is_whole else SegmentStatus.TRUNCATED
-    starts = () if falls else epochs.starts
     return {
         "status": status if scan.size_bytes else SegmentStatus.EMPTY,
         "last_offset": last if scan.valid_bytes else None,
         "record_count": None if has_wrappers else records,
         "batches_crc32": crc32,
-        "leader_epochs": [one.epoch for one in starts],
-        "leader_epoch_offsets": [one.start_offset for one in starts],
+        "leader_epochs": [one.epoch for one in epochs.starts],
+        "leader_epoch_offsets": [one.start_offset for one in epochs.starts],
+        "epochs_fall": falls,
     }

@@ -9,10 +9,11 @@ A partition without earlier segments and snapshots begins without producers, as 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
-from kip33.catalog.logs import checkpoint_beside
-from kip33.errors import CorruptSegmentError, FileReadError, counted
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -21,6 +22,7 @@ from kip33.formats.partition_metadata import (
     PartitionMetadata,
     epochs_from,
     format_epoch_checkpoint,
+    parse_epoch_checkpoint,
     truncate_epochs,
 )
 from kip33.formats.producer_snapshot import ProducerSnapshot
@@ -34,6 +36,10 @@ from kip33.rules.leader_epochs import EpochFall, with_later_epochs
 from kip33.rules.offset_holes import OffsetSpan
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
+from kip33.stores.files import read_whole
+from kip33.stores.locations import Location
+
+_MOST_CHECKPOINT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -205,11 +211,19 @@ def _left_open(open_now: Open) -> str:
     )
 
 
+def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+    """The leader epochs of the checkpoint beside a log; none if it cannot be read."""
+    with suppress(OSError, Kip33Error, ValueError):
+        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
+        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_CHECKPOINT_BYTES).decode())
+    return ()
+
+
 def _state_before(plan: PartitionPlan) -> PartitionState:
     """Return the state before the first segment, without what cannot be read."""
     # A replica's checkpoint may have epochs of another leader than the log's, if they parted.
     has_parted = any(one.is_remote or one.outside_from is not None for one in plan.segments)
-    epochs = () if has_parted else checkpoint_beside(plan.segments[0].log)
+    epochs = () if has_parted else _checkpoint_beside(plan.segments[0].log)
     segments = (*plan.earlier, plan.segments[0])
     found: PartitionState | None = None
     for first in reversed(range(len(segments))):

@@ -52,8 +52,8 @@ class SearchedSegment(NamedTuple):
     is_unread: bool = False  # others have its records, or they are not of the log
     is_remote: bool | None = None  # for `tier_ends`, like the next ones; None: there is one tier
     outside_from: int | None = None  # from here on its records were lost to a later leader
-    leader_epochs: tuple[int, ...] | None = None
-    leader_epoch_offsets: tuple[int, ...] | None = None
+    leader_epochs: tuple[int, ...] = ()
+    leader_epoch_offsets: tuple[int, ...] = ()
 
     @property
     def doubt(self) -> str | None:
@@ -129,6 +129,7 @@ _OF_LOG: Final = (
     *("from_offset", "until_offset", "unsure_from", "certainty", "is_unread", "is_remote"),
     "outside_from",
 )
+_EPOCHS: Final = ("leader_epochs", "leader_epoch_offsets")
 SEARCHED: Final = tuple(
     dict.fromkeys((*OF_LOGS, *(name for name in SearchedSegment._fields if name not in _OF_LOG)))
 )
@@ -138,7 +139,8 @@ SEARCHED: Final = tuple(
 def segment_of(row: Row, *, is_unread: bool = False) -> SearchedSegment:
     """The segment of a row of a log."""
     known = {name: row[name] for name in SearchedSegment._fields if name in row}
-    return SearchedSegment(**known | {"is_unread": is_unread})
+    epochs = {name: tuple(known.get(name) or ()) for name in _EPOCHS}  # it is a key of caches
+    return SearchedSegment(**known | epochs | {"is_unread": is_unread})
 
 
 def losses_of(segments: Sequence[SearchedSegment], offset: int = -1) -> list[str | None]:

@@ -83,8 +83,8 @@ def _epoch_ends(local: Sequence[SearchedSegment]) -> list[tuple[int, int]]:
     """The leader epochs of a broker's log and where each ends; of the last one the log's end."""
     starts: tuple[EpochStart, ...] = ()
     for one in local:
-        epochs, offsets = one.leader_epochs or (), one.leader_epoch_offsets or ()
-        starts = with_later_epochs(starts, map(EpochStart, epochs, offsets))
+        found = map(EpochStart, one.leader_epochs, one.leader_epoch_offsets)
+        starts = with_later_epochs(starts, found)
     ends = [
         *(one.start_offset for one in starts[1:]),
         max((one.end_offset for one in local), default=0),
@@ -105,8 +105,8 @@ def _highest_of_broker(
             following - 1
             for one in remote
             for known, following in zip(
-                one.leader_epochs or (),
-                [*(one.leader_epoch_offsets or ())[1:], one.end_offset],
+                one.leader_epochs,
+                [*one.leader_epoch_offsets[1:], one.end_offset],
                 strict=False,
             )
             if known == epoch

@@ -24,7 +24,8 @@ COLUMNS = ("topic", "topic_id", "partition", "base_offset", "last_offset", "stat
 def segment(
     topic: str, base_offset: int, topic_id: str | None = A, **fields: Any
 ) -> dict[str, Any]:
-    of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset}
+    none = dict.fromkeys(("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"))
+    of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset, **none}
     return row(0) | of_one | {"last_offset": base_offset + 9} | fields
 
 
@@ -152,27 +153,26 @@ def test_a_partition_of_which_only_an_older_topic_is_here_keeps_its_remote_segme
     assert both.filter(both[IS_REMOTE])["log_dir"].to_pylist() == [B]
 
 
-CHECKPOINTS = [
-    ("0\n1\n0 0\n", None),  # the local log is behind
-    ("0\n2\n0 0\n1 10\n", 10),  # its leader of epoch 1 wrote nothing yet
-    ("no checkpoint", None),
-    (None, None),
+CHECKPOINTS: list[tuple[list[tuple[int, int]], int | None]] = [
+    ([(0, 0)], None),  # the local log is behind
+    ([(0, 0), (1, 10)], 10),  # its leader of epoch 1 wrote nothing yet
+    ([], None),
 ]
 
 
-def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
+def test_the_checkpoint_of_a_local_log_has_epochs_without_a_batch(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for number, (checkpoint, outside_from) in enumerate(CHECKPOINTS):
-        with subtests.test(f"{checkpoint!r}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
+    for number, (starts, outside_from) in enumerate(CHECKPOINTS):
+        with subtests.test(f"{starts!r}"):
             epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
-            if checkpoint is not None:
-                (folder / "leader-epoch-checkpoint").write_text(checkpoint)
-            log = (folder / "0.log").as_uri()
-            local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
-            both = tiers(folder, [local | epochs], [remote | epochs]).rows(["log_uri"])
+            checkpoint = {
+                "checkpoint_epochs": [epoch for epoch, _ in starts] or None,
+                "checkpoint_epoch_offsets": [offset for _, offset in starts] or None,
+            }
+            local, remote = segment("orders", 0), segment("orders", 0, last_offset=19)
+            folder = tmp_path / str(number)
+            both = tiers(folder, [local | epochs | checkpoint], [remote | epochs]).rows(["log_uri"])
             assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
 
 

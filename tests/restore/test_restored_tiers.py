@@ -286,8 +286,9 @@ def test_the_log_start_is_that_of_the_whole_log(tmp_path: Path) -> None:
 
 def test_leader_epochs_are_those_of_the_batches(tmp_path: Path) -> None:
     logs = [Stored("orders", 0, base, log_of(base, leader_epoch=base // 30)) for base in (0, 30)]
-    both = of_two(tmp_path, {"b1": logs[1:]}, logs[:1])
+    (tmp_path / "disks/b1/orders-0").mkdir(parents=True)
     (tmp_path / "disks/b1/orders-0/leader-epoch-checkpoint").write_text("0\n3\n0 0\n1 30\n5 60\n")
+    both = of_two(tmp_path, {"b1": logs[1:]}, logs[:1])
     restored(both, tmp_path / "data")
     found = files_of(tmp_path / "data/orders-0")["leader-epoch-checkpoint"]
     assert found == b"0\n2\n0 0\n1 30\n"
