@@ -175,10 +175,9 @@ def apply_plan(  # parameters: each limits the apply, or follows it
         run = replace(run, known=_require_same_judgement(plan, warn))
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
-        else:
-            require_writable(run.journal, "the journal")
-            if folder:
-                require_writable(folder, "the trash")
+        locks.enter_context(run.alone())
+        if folder and not dry_run:
+            require_writable(folder, "the trash")
         results = run.side_by_side(threads, _delete_partition)
         is_in_trash = folder is not None and has_plan(folder)
     return Applied(

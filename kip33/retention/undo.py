@@ -44,7 +44,6 @@ from kip33.retention.apply_segment import (
 )
 from kip33.retention.make_plan import HAS_A_SWAP, linked_directory
 from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import make_folder, remove_temporary, temporary_files_of
@@ -138,9 +137,12 @@ def undo_plan(
     folder = folder_in_trash(plan, trash)
     run = Run(plan, clock, folder, dry_run, on_record)
     journal = run.journal.uri
-    with locked(run.directories(), make=not dry_run), temporary_files_of(plan.plan_id):
+    with (
+        locked(run.directories(), make=not dry_run),
+        run.alone(),
+        temporary_files_of(plan.plan_id),
+    ):
         if not dry_run:
-            require_writable(run.journal, "the journal")
             _claim(run, threads)
         results = run.side_by_side(threads, _undo_partition)
     touched = tuple(one for one in results if one.segments_moved or one.why)
@@ -230,6 +232,8 @@ class _PartitionUndo:
         self.segments_put_back = self.segments_there_already = self.bytes_put_back = 0
         self.left: list[str] = []
         self._found: list[_SegmentFiles] = []
+        # An apply that goes on beside this undo may still delete what comes back.
+        self._leaves_copies = not run.is_surely_alone
 
     def look(self, journal: Journal) -> None:
         """Look at every file; PlanError if another file is in the way: then nothing is moved."""
@@ -284,6 +288,7 @@ class _PartitionUndo:
                 if why and (is_in_trash or is_log(file)):
                     raise PlanError(f"{why}; nothing is put over another file")
                 why = why and why.removeprefix(f"{uri}: ")
+                is_in_trash = is_in_trash and not self._leaves_copies
             elif log_stays or is_in_trash:
                 why = log_stays or self._difference(moved, file, in_trash)
             elif (named_trash := named[uri]) is None:
@@ -378,7 +383,8 @@ class _PartitionUndo:
             return
         try:
             in_trash = self.run.in_trash(self.partition, file).place
-            move_file(in_trash, place, size_bytes=file.size_bytes)
+            leaves_copy = self._leaves_copies
+            move_file(in_trash, place, size_bytes=file.size_bytes, leaves_copy=leaves_copy)
             info = info_of(place)
         except OSError as error:
             raise Kip33Error(

@@ -13,11 +13,19 @@ import pytest
 
 from kip33.errors import LockedError, PlanError
 from kip33.formats.partition_metadata import PartitionMetadata
+from kip33.retention.apply_segment import Run
 from kip33.retention.plan import RetentionPlan, with_plan_id
 from kip33.retention.undo import Undone, undo_plan
 from kip33.stores.locations import Location
 from tests.archive.test_broker_locks import held_by_another
-from tests.builders.expiring_archive import A, B, ExpiringArchive, clock, event
+from tests.builders.expiring_archive import (
+    A,
+    B,
+    ExpiringArchive,
+    clock,
+    event,
+    only_within_a_directory,
+)
 from tests.cases import each_case
 
 OLD_ID, NEW_ID = "bn9RMmT4REWVDFQzf3IUaQ", "tqimKeZwStOEOwRzT3L5oQ"
@@ -84,6 +92,19 @@ def test_an_undo_makes_the_archive_what_it_was(applied: Applied) -> None:
     again = applied.undo()
     assert [one.segments_there_already for one in again.partitions] == [4, 4]
     assert (again.segments_put_back, again.findings) == (0, [])
+
+
+def test_an_undo_that_an_apply_may_run_beside_leaves_its_copies_in_the_trash(
+    applied: Applied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "is_surely_alone", False)
+    monkeypatch.setattr(os, "rename", only_within_a_directory(os.rename))
+    moved = applied.archive.trashed(applied.plan)
+    assert applied.undo().segments_put_back == 8
+    assert applied.archive.files() == applied.before
+    assert applied.archive.trashed(applied.plan) == moved
+    again = applied.undo()
+    assert [one.segments_there_already for one in again.partitions] == [4, 4]
 
 
 def test_a_plan_that_was_undone_is_not_applied_again(applied: Applied) -> None:
