@@ -69,6 +69,7 @@ class Run:
     dry_run: bool
     on_record: OnRecord | None
     known: frozenset[str] = frozenset()  # URIs of the planned logs that are in the newest snapshot
+    is_plan_in_trash: bool = False  # when an undo began
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     interrupted: threading.Event = field(default_factory=threading.Event)
     continues: set[str] = field(default_factory=set)  # ids of earlier runs
@@ -398,8 +399,9 @@ class SegmentStep:
         log_is_there = not any(map(is_log, now.gone))
         if now.others:
             raise PlanError(now.others[0])
-        if log_is_there and self.journal.is_done(base_offset):
-            again = "was put back" if self.journal.is_put_back(base_offset) else "exists again"
+        is_put_back = self.journal.is_put_back(base_offset)
+        if log_is_there and (is_put_back or self.journal.is_done(base_offset)):
+            again = "was put back" if is_put_back else "exists again"
             raise PlanError(f"{log}: {again} after this plan deleted it; make another plan")
         if log_is_there and log not in self.run.known:
             raise PlanError(f"{log}: exists, but is not in the newest snapshot")

@@ -263,6 +263,36 @@ def test_only_what_an_apply_of_the_plan_moved_comes_back(applied: Applied) -> No
         applied.undo(applied.archive.plan(now_ms=applied.plan.basis.now_ms - 1))
 
 
+@each_case("is_in_trash", (True, False))
+def test_a_journal_that_went_with_an_old_catalog_is_replaced_by_the_plan_in_the_trash(
+    is_in_trash: bool, tmp_path: Path
+) -> None:
+    applied = Applied(tmp_path)
+    shutil.rmtree(applied.archive.folder / "catalog/retention")
+    if not is_in_trash:
+        (applied.trash / applied.plan.plan_id / "plan.jsonl").unlink()
+        with pytest.raises(PlanError, match="nothing to put back"):
+            applied.undo()
+        return
+    applied.trashed(200).unlink()
+    undone = applied.undo()
+    assert [one.segments_moved for one in undone.partitions] == [4, 4]
+    assert [one.segments_put_back for one in undone.partitions] == [1, 4]
+    assert applied.missing() == applied.of_segments(200, 100, 0)
+
+
+def test_a_plan_that_was_undone_without_its_journal_is_not_applied_again(applied: Applied) -> None:
+    shutil.rmtree(applied.archive.folder / "catalog/retention")
+    assert applied.undo().segments_put_back == 8
+    assert applied.archive.files() == applied.before
+    again = applied.archive.apply(applied.plan).partitions[0]
+    assert "was put back after this plan deleted it" in (again.why or "")
+    with pytest.raises(
+        PlanError, match=r"no apply of plan .* moved a file, and file://.* has none"
+    ):
+        applied.undo()
+
+
 def test_what_was_deleted_is_said_to_be(tmp_path: Path) -> None:
     archive = ExpiringArchive.with_two_partitions(tmp_path)
     plan = archive.plan()
