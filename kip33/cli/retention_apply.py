@@ -1,6 +1,7 @@
 """`kip33 retention apply` and `undo`: carry out a plan, and put back what it moved to a trash."""
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from kip33.cli.output import (
     print_json,
     warn,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
@@ -37,7 +39,7 @@ from kip33.retention.apply_segment import (
 )
 from kip33.retention.partition_texts import sizes_text
 from kip33.retention.plan import PARTITION_KEY, RetentionPlan, read_plan
-from kip33.retention.retention_options import ApplyOptions, UndoOptions
+from kip33.retention.retention_options import ApplyOptions, UndoOptions, is_meant
 from kip33.retention.undo import Undone, undo_plan
 from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.locations import Location
@@ -109,6 +111,7 @@ class _Steps:
 @options_of(ApplyOptions)
 @runs(
     work="here",
+    shows_progress=False,  # before the question
     findings=Findings(
         [_STOPPED],
         "Exit 3. stopped: if a partition was stopped (without this option: exit 4, or 1 after an "
@@ -116,7 +119,10 @@ class _Steps:
     ),
 )
 def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
-    """Delete the segments of PLAN, a file of kip33 retention --plan, and no others.
+    """Move or delete the segments of PLAN, a file of kip33 retention --plan, and no others.
+
+    Files are moved to --trash, or with --delete deleted for good. Without both the command asks at
+    a terminal, and refuses elsewhere.
 
     Each file is looked at again before it is deleted. A partition with a file that is not as
     planned is stopped there. A plan that was interrupted is applied again, and continues.
@@ -125,17 +131,20 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
     segment.
     """
     plan = read_plan(Location.of(asked["plan_file"]))
+    if not is_meant(asked):
+        _ask_to_delete(plan)
     steps = _Steps(run, plan, Phase.DELETING, dry_run=asked["dry_run"])
-    applied = apply_plan(
-        plan,
-        clock=current_ms,
-        max_age_ms=duration_ms(asked["max_age"]),
-        limit_bytes=size_bytes(asked["limit"]),
-        trash=Location.of(asked["trash"]) if asked["trash"] else None,
-        dry_run=asked["dry_run"],
-        on_record=steps,
-        warn=warn,
-    )
+    with progress_line("retention") as run.on_progress:
+        applied = apply_plan(
+            plan,
+            clock=current_ms,
+            max_age_ms=duration_ms(asked["max_age"]),
+            limit_bytes=size_bytes(asked["limit"]),
+            trash=Location.of(asked["trash"]) if asked["trash"] else None,
+            dry_run=asked["dry_run"],
+            on_record=steps,
+            warn=warn,
+        )
     partitions = [one._asdict() for one in applied.partitions]
     stopped = [
         f"{partition_name(one)}: {one['why']}"
@@ -151,6 +160,21 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         findings={_STOPPED: OutputFinding(applied.stopped, "partition", lambda: stopped)},
         incomplete=[_STOPPED] if applied.stopped > applied.refused else [],
         refused=[_STOPPED],
+    )
+
+
+def _ask_to_delete(plan: RetentionPlan) -> None:
+    """Ask at a terminal; raise UsageError elsewhere, Abort for an answer other than yes."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        raise click.UsageError(
+            "retention apply would delete files for good: give --trash DIR to move them, or "
+            "--delete; --dry-run shows what would be done"
+        )
+    what = counted(plan.segments, "segment")
+    click.confirm(
+        f"Delete {what} ({human_bytes(plan.size_bytes)}) for good? --trash DIR would move them",
+        abort=True,
+        err=True,
     )
 
 
