@@ -3,10 +3,12 @@
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
+from kip33.catalog.catalog import Catalog
 from kip33.cli.declared_options import options_of
 from kip33.cli.modes import Mode
 from kip33.cli.output import (
@@ -28,6 +30,7 @@ from kip33.cli.progress import progress_line
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.standard_output import OutputError
 from kip33.cli.times import current_ms
+from kip33.errors import Kip33Error
 from kip33.formats.times import with_iso_times
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import (
@@ -152,7 +155,7 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         if one["outcome"] == PartitionOutcome.STOPPED
     ]
     return Output(
-        page=lambda summary: steps.unless(_page(applied, asked, partitions, summary, steps)),
+        page=lambda summary: steps.unless(_page(applied, plan, asked, partitions, summary, steps)),
         rows=[*steps.as_list(), RowList("partitions", steps.unless(partitions), "partition")],
         summary=applied.as_record(),
         summary_key="summary",
@@ -189,9 +192,14 @@ def _what_was_done(applied: Applied) -> str:
 
 
 def _page(
-    applied: Applied, asked: ApplyCommand, partitions: Sequence[Row], summary: Row, steps: _Steps
-) -> Iterator[Table]:
-    """Yield the segments of a dry run, the partitions, and the sums."""
+    applied: Applied,
+    plan: RetentionPlan,
+    asked: ApplyCommand,
+    partitions: Sequence[Row],
+    summary: Row,
+    steps: _Steps,
+) -> Iterator[Table | str]:
+    """Yield the segments of a dry run, the partitions, the sums, and the next commands."""
     dry_run, trash = applied.dry_run, asked["trash"]
     if dry_run:
         yield steps.of_segments()
@@ -211,12 +219,21 @@ def _page(
         (title, f"{segments}: {size}"),
         ("freed", "nothing until the trash is removed" if is_moved else None),
         ("trash", applied.trash if is_moved else None),
-        ("undo", shlex.join(undo) if is_moved and not dry_run else None),
         (f"already {done}", counted(summary["segments_gone_already"], "segment")),
         ("stopped", f"{applied.stopped:,} of {counted(len(partitions), 'partition')}"),
         ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+    if is_moved and not dry_run:
+        yield f"undo: $ {shlex.join(undo)}"
+    yield from _next_build(plan)
+
+
+def _next_build(plan: RetentionPlan) -> Iterator[str]:
+    """Yield the command that updates the catalog, unless that is not needed."""
+    with suppress(Kip33Error):
+        if build := Catalog(plan.basis.catalog).build_if_behind():
+            yield f"next: $ {build}"
 
 
 def _plan_to_undo(applied: Applied, asked: ApplyCommand) -> str:
@@ -266,7 +283,7 @@ def retention_undo(plan_file: str, trash: str, asked: UndoOptions, run: CommandR
     left = [line for one in undone.partitions for line in one.left]
     more = "--format json has all of them"
     return Output(
-        page=lambda summary: steps.unless(_undo_page(undone, partitions, summary, steps)),
+        page=lambda summary: steps.unless(_undo_page(undone, plan, partitions, summary, steps)),
         rows=[*steps.as_list(), RowList("partitions", steps.unless(partitions), "partition")],
         summary=undone.as_record(),
         summary_key="summary",
@@ -278,9 +295,9 @@ def retention_undo(plan_file: str, trash: str, asked: UndoOptions, run: CommandR
 
 
 def _undo_page(
-    undone: Undone, partitions: Sequence[Row], summary: Row, steps: _Steps
-) -> Iterator[Table]:
-    """Yield the segments of a dry run, the partitions, and the sums; the finding says the rest."""
+    undone: Undone, plan: RetentionPlan, partitions: Sequence[Row], summary: Row, steps: _Steps
+) -> Iterator[Table | str]:
+    """Yield the segments of a dry run, the partitions, the sums, and the next command."""
     dry_run = undone.dry_run
     if dry_run:
         yield steps.of_segments()
@@ -295,6 +312,7 @@ def _undo_page(
         ("journal", "none (dry run)" if dry_run else undone.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+    yield from _next_build(plan)
 
 
 _PLACE: Final = (*PARTITION_KEY, "base_offset")

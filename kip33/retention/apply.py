@@ -222,7 +222,7 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     """
     basis = plan.basis
     catalog = Catalog(basis.catalog)
-    newest = choose(catalog, None, warn).snapshot
+    newest = choose(catalog, None, warn, may_be_behind=True).snapshot
     if newest.source != basis.source.uri:
         raise CatalogError(
             f"{basis.catalog.uri}: describes {newest.source}, but the plan is for "
@@ -234,7 +234,8 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     uploaded = None
     if basis.remote:
         remote = Catalog(basis.remote)
-        tier = CatalogSnapshot(remote, choose(remote, None, warn).snapshot)
+        chosen = choose(remote, None, warn, may_be_behind=True)
+        tier = CatalogSnapshot(remote, chosen.snapshot)
         ends: dict[tuple[str, int], int] = {}
         for one in partitions.values():
             end = MAX_INT64 if one.first_kept_base_offset is None else one.first_kept_base_offset

@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
@@ -76,6 +76,7 @@ class Run:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_refused: threading.Event = field(default_factory=threading.Event)  # by `on_record`
     _is_plan_kept: threading.Event = field(default_factory=threading.Event)  # in the trash
+    _has_changed: threading.Event = field(default_factory=threading.Event)  # or is about to
 
     @property
     def journal(self) -> Location:
@@ -100,7 +101,12 @@ class Run:
             return
         require_writable(self.journal, "the journal")
         with only_run(self.journal, self.run_id, f"apply or undo of plan {self.plan.plan_id}"):
-            yield
+            try:
+                yield
+            finally:
+                if self._has_changed.is_set():  # a build that began meanwhile is behind, too
+                    with suppress(PublishError):
+                        Catalog(self.plan.basis.catalog).record_change(self.clock())
 
     def directories(self) -> Iterator[Location]:
         """Yield the directories whose log directories are locked.
@@ -135,6 +141,16 @@ class Run:
             if self.on_record(record) is False:
                 self._is_refused.set()
                 self.interrupted.set()
+
+    def record_change(self) -> None:
+        """Let the catalog say that it is behind, before the first change; else PublishError."""
+        with self._lock:
+            if self._has_changed.is_set():
+                return
+            at_ms = self.clock()
+            if not self.dry_run:
+                Catalog(self.plan.basis.catalog).record_change(at_ms)
+            self._has_changed.set()
 
     def keep_plan(self) -> None:
         """Keep the plan in the trash before the first file is moved there.
@@ -353,6 +369,7 @@ class SegmentStep:
             now = self._files_now()
             self._require_as_planned(now)
             self.run.keep_plan()
+            self.run.record_change()
             self.journal.put(base_offset, RecordKind.INTENT, now.there, None)
             for file in self.segment.files:
                 if file not in now.gone:

@@ -390,6 +390,7 @@ class _PartitionUndo:
         self.segments_there_already += not found.to_move and not found.left
         if not found.to_move:
             return
+        self.run.record_change()
         journal.put(base_offset, RecordKind.UNDO_INTENT, found.to_move, None)
         why: str | None = "interrupted"
         try:

@@ -231,7 +231,7 @@ def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: 
 
     tried = command(*apply, "--dry-run")
     applied = command(*apply, "--result-line")
-    [undo] = re.findall("undo +│ kip33 (.+?) +│", applied.stdout)
+    [undo] = re.findall(r"undo: \$ kip33 (.+)", applied.stdout)
     undone = command(*shlex.split(undo), "--result-line")
     again = command(*shlex.split(undo), "--format", "json")
 
@@ -252,6 +252,37 @@ def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: 
     assert (twice["segments_put_back"], twice["segments_there_already"]) == (0, 10)
 
 
+def test_a_catalog_that_is_behind_an_apply_or_undo_is_named_until_the_next_build(
+    planned: dict[str, Any],
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
+) -> None:
+    """The command to copy is one line, however narrow the terminal is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    catalog, trash = "mine/indexes/_catalog", ("--trash", "trash")
+    readers = {
+        "search": ("search", catalog, "--time", "earliest", "--emit", "reset-offsets"),
+        "retention": ("retention", catalog, "--policy", "policy.toml"),
+        "status": ("status", catalog),
+    }
+    for mode in ("apply", "undo"):
+        done = command("retention", mode, "plan.jsonl", *trash)
+        [build] = re.findall(r"^next: \$ (kip33 build .+)$", done.stdout, re.MULTILINE)
+        mine = Path("mine").resolve()
+        assert build == f"kip33 build {mine}/archive --index-dir {mine}/indexes"
+        for name, reader in readers.items():
+            with subtests.test(f"{name} after {mode}"):
+                said = command(*reader).stderr
+                assert "the archive was changed by retention apply or undo after snapshot" in said
+                assert said.count(build) == 1
+        assert f"\n- $ {build}\n" in command("status", catalog).stdout
+        assert command(*shlex.split(build)[1:]).exit_code == 0
+        for name, reader in readers.items():
+            with subtests.test(f"{name} after {mode} and a build"):
+                assert "apply or undo" not in "".join(command(*reader)[1:])
+
+
 def test_an_undo_finds_the_plan_in_the_trash(planned: dict[str, Any], command: Command) -> None:
     """`retention --plan` has written another one under its name."""
     before, folder = logs_of_sensors(), f"trash/{planned['plan_id']}"
@@ -262,13 +293,16 @@ def test_an_undo_finds_the_plan_in_the_trash(planned: dict[str, Any], command: C
 
     assert command(*again, "--plan", "plan.jsonl", "--topic", "orders").exit_code == 0
     wrong = command("retention", "undo", "plan.jsonl", "--trash", "trash")
-    undo = re.findall("undo +│ kip33 (.+?) +│", applied.stdout + continued.stdout)
+    undo = re.findall(r"undo: \$ kip33 (.+)", applied.stdout + continued.stdout)
     undone = command(*shlex.split(undo[0]))
 
     assert undo == [
         f"retention undo {folder}/plan.jsonl --trash {one}" for one in ("trash", folder)
     ]
-    assert (elsewhere.exit_code, re.findall("(?:undo|trash|freed) +│", elsewhere.stdout)) == (0, [])
+    assert (elsewhere.exit_code, re.findall("undo:|(?:trash|freed) +│", elsewhere.stdout)) == (
+        0,
+        [],
+    )
     assert (wrong.exit_code, "trash has it as <plan id>/plan.jsonl" in wrong.stderr) == (2, True)
     assert (undone.exit_code, logs_of_sensors()) == (0, before)
 
