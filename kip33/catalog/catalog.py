@@ -523,7 +523,7 @@ def choose(
             warn(warning)
         if choice.build and not may_be_behind:
             warn(
-                f"{catalog.location.uri}: {BEHIND} {choice.snapshot.name}; update it: "
+                f"{catalog.location.uri}: {CHANGED_AFTER} {choice.snapshot.name}; update it: "
                 f"{choice.build}"
             )
         return choice
@@ -536,7 +536,7 @@ def choose(
     return Choice(snapshot)
 
 
-BEHIND: Final = "the archive was changed by retention apply or undo after snapshot"
+CHANGED_AFTER: Final = "the archive was changed by retention apply or undo after snapshot"
 
 
 def _newest(catalog: Catalog) -> Choice:

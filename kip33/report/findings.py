@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.catalog.catalog import BEHIND, Snapshot
+from kip33.catalog.catalog import CHANGED_AFTER, Snapshot
 from kip33.catalog.holes import hole_key, hole_text
 from kip33.catalog.segment_findings import UNWRITTEN, FoundSegments, new_first
 from kip33.catalog.tier_findings import TierFinding
@@ -135,7 +135,7 @@ def _ignored_snapshots(sources: FindingSources) -> Iterator[ReportFinding]:
 
 def _behind(sources: FindingSources) -> Iterator[ReportFinding]:
     if sources.build:
-        text = f"{BEHIND[0].upper()}{BEHIND[1:]} {sources.snapshot.name}."
+        text = f"{CHANGED_AFTER[0].upper()}{CHANGED_AFTER[1:]} {sources.snapshot.name}."
         yield ReportFinding(FindingLevel.WARNING, 1, text, (), sources.build)
 
 
