@@ -9,7 +9,7 @@ from kip33.retention import plan as plan_file
 from kip33.retention.apply import Applied
 from kip33.retention.apply_segment import OnRecord
 from kip33.retention.plan import RetentionPlan
-from kip33.retention.retention_options import ApplyOptions, UndoOptions
+from kip33.retention.retention_options import ApplyOptions, UndoOptions, is_meant
 from kip33.retention.undo import Undone
 from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.filesystem_option import (
@@ -58,6 +58,8 @@ def apply_plan(
 ) -> Applied:
     """Test a plan, or with `dry_run=False` carry it out, as `kip33 retention apply` does.
 
+    Files are moved to `trash`, or with `delete=True` deleted for good.
+
     Returns what was done, or would be, with a `PartitionResult` for each partition: numbers of
     segments, sizes in bytes.
 
@@ -75,11 +77,14 @@ def apply_plan(
     - `filesystem`: a pyarrow or fsspec filesystem, also for the plan's catalog and archive
     - `options`: see `ApplyOptions`
 
-    A refused plan changes nothing. Raises PlanError if the plan cannot be read, is older than
+    A refused plan changes nothing. Raises ValueError without `trash` and `delete`, or with both,
+    PlanError if the plan cannot be read, is older than
     `max_age`, has more than `limit`, or no longer matches the catalog; LockedError if a
     broker uses the directory; CatalogError if there is no snapshot; LocationError if a place cannot
     be used.
     """
+    if not is_meant(options):
+        raise ValueError("apply_plan would delete files for good: give trash=DIR, or delete=True")
     plan = _plan_of(plan, storage_options, filesystem)
     trash = None if options["trash"] is None else Location.of(options["trash"])
     places = [plan.basis.catalog, plan.basis.source, *([trash] if trash else [])]

@@ -106,9 +106,12 @@ def exists(place: Location) -> bool:
     return os.path.lexists(place.path) if place.is_local else info_of(place) is not None
 
 
-def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
+def move_file(
+    file: Location, target: Location, *, size_bytes: int, leaves_copy: bool = False
+) -> None:
     """Move a file of `size_bytes`; OSError if that fails, FileNotFoundError if it is missing.
 
+    With `leaves_copy` the original stays where a move is not a rename.
     An existing target with the same bytes is treated as the copy of a move that was killed between
     copy and deletion, unless it is a link, or the file itself by another path.
     """
@@ -121,7 +124,8 @@ def move_file(file: Location, target: Location, *, size_bytes: int) -> None:
         return
     else:
         _copy(file, target, size_bytes=size_bytes)
-    file.filesystem().delete_file(file.path)
+    if not leaves_copy:
+        file.filesystem().delete_file(file.path)
 
 
 def _is_one_file(file: Location, target: Location) -> bool:

@@ -192,7 +192,7 @@ class RolledArchive(NamedTuple):
     @classmethod
     def of_catalog(cls, catalog: Catalog, choice: Choice, topics: Sequence[str]) -> "RolledArchive":
         """Return a snapshot's segments; CatalogError if no topic matches."""
-        snapshot, warnings = choice
+        snapshot, warnings, _ = choice
         columns = columns_to_audit(catalog, snapshot, topics)
         if not columns.size:
             require_topics(topics, topics_of(catalog, snapshot))

@@ -155,7 +155,7 @@ def profile_timestamps(
     warnings: Sequence[str] = ()
     catalog = catalog_unless_source(place, warn)
     if catalog:
-        snapshot, warnings = choose(catalog, asked["snapshot"], warn)
+        snapshot, warnings, _ = choose(catalog, asked["snapshot"], warn)
     elif is_catalog_only or asked["snapshot"]:
         option = "--catalog-only" if is_catalog_only else "--snapshot"
         raise ValueError(

@@ -5,6 +5,7 @@
         00000000000000000007-4f0c.../     one snapshot; what `kip33 catalog snapshots --path` prints
           part-00000.parquet              written by pyarrow
       commits/
+        00000001700000000000.changed  when a retention plan changed the archive
         00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot.
       orphaned/
         00000000000000000007-4f0c....arrow   index files without a log (`catalog.orphan_list`)
@@ -19,9 +20,11 @@ one with the highest sequence number, ties broken by id; clocks do not matter. N
 
 import json
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -42,7 +45,7 @@ from kip33.formats.times import UtcTime, utc_time
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import entries_of, one_line, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
-from kip33.stores.own_files import remove_folder_quietly, remove_quietly
+from kip33.stores.own_files import publish_or_raise, remove_folder_quietly, remove_quietly
 
 MOST_COMMIT_BYTES: Final = 1 << 30
 CATALOG_FOLDER: Final = "_catalog"  # where a build makes its catalog, in the index directory
@@ -94,13 +97,18 @@ class Snapshot:
         return str(self.settings.get("layout", "kafka"))
 
     @property
+    def build_settings(self) -> dict[str, Any]:
+        """The settings of its build, empty if the commit does not say them."""
+        try:
+            return dict(json.loads(self.settings["build"]))
+        except (KeyError, TypeError, ValueError):
+            return {}
+
+    @property
     def dialect(self) -> str | None:
         """Return the dialect of its build, None if the commit does not say it."""
-        try:
-            settings = json.loads(self.settings.get("build", "{}"))
-            return str(settings["dialect"])
-        except (KeyError, TypeError, ValueError):
-            return None
+        dialect = self.build_settings.get("dialect")
+        return None if dialect is None else str(dialect)
 
     @property
     def rows(self) -> int:
@@ -120,6 +128,7 @@ class Candidate(NamedTuple):
     snapshot: Snapshot | None
     problem: str | None = None
     is_unreadable: bool = False  # the problem may be temporary
+    changed_ms: int = 0  # when a plan last changed the archive, 0: never
 
 
 class Catalog(NamedTuple):
@@ -162,8 +171,10 @@ class Catalog(NamedTuple):
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield all commits, newest first, with the problem of each snapshot that is ignored."""
-        for name in sorted(self.commit_names(), reverse=True):
-            candidate = self._load(name)
+        listed = self.infos("commits")
+        changed_ms = max(map(_changed_ms, listed), default=0)
+        for name in sorted(_commit_names(listed), reverse=True):
+            candidate = self._load(name)._replace(changed_ms=changed_ms)
             damage = candidate.snapshot and self.damage(candidate.snapshot)
             if (damage or candidate.problem) and name not in self.commit_names():
                 continue  # removed after it was listed
@@ -293,9 +304,24 @@ class Catalog(NamedTuple):
 
     def commit_names(self) -> list[str]:
         """Return the names that have a commit file, readable or not, in any order."""
-        names = (info.base_name for info in self.infos("commits"))
-        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-        return [stem for stem in stems if sequence_of(stem) is not None]
+        return _commit_names(self.infos("commits"))
+
+    def record_change(self, at_ms: int) -> None:
+        """Record that a plan changed the archive, which older snapshots do not show.
+
+        PublishError if that fails.
+        """
+        place = self.location.child(f"commits/{at_ms:020d}{_CHANGED}")
+        publish_or_raise(place, b"\n", "no file of the archive is moved or deleted")
+        with suppress(CatalogError):
+            for info in self.infos("commits"):
+                if 0 < _changed_ms(info) < at_ms:
+                    remove_quietly(place.parent.child(info.base_name))
+
+    def build_if_behind(self) -> str | None:
+        """The command that updates the catalog if a plan changed the archive after its snapshot."""
+        newest = next((one for one in self.candidates() if one.snapshot and not one.problem), None)
+        return _build_if_behind(self, newest) if newest else None
 
     def infos(self, below: str) -> list[fs.FileInfo]:
         """Return the entries of a folder of the catalog, empty if there is no such folder."""
@@ -356,15 +382,66 @@ class Catalog(NamedTuple):
         return Candidate(name, snapshot)
 
 
+_CHANGED: Final = ".changed"
+
+
+def _commit_names(listed: Iterable[fs.FileInfo]) -> list[str]:
+    names = (info.base_name for info in listed)
+    stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return [stem for stem in stems if sequence_of(stem) is not None]
+
+
+def _changed_ms(info: fs.FileInfo) -> int:
+    """The time in the name of a file of `Catalog.record_change`, 0 for another file."""
+    stem, _, kind = info.base_name.partition(".")
+    return int(stem) if f".{kind}" == _CHANGED and stem.isdecimal() else 0
+
+
+def _build_if_behind(catalog: Catalog, newest: Candidate) -> str | None:
+    snapshot = newest.snapshot
+    is_behind = snapshot and newest.changed_ms > snapshot.created_ms
+    return build_command(catalog, snapshot) if snapshot and is_behind else None
+
+
+def build_command(catalog: Catalog, snapshot: Snapshot) -> str:
+    """The command that builds a catalog again, with the options that its snapshot records."""
+    from kip33.rules.index_builder import IndexSettings
+
+    index_uri = snapshot.settings.get("index_dir")
+    index_dir = Location.of(index_uri) if index_uri else None
+    words = ["kip33", "build", Location.of(snapshot.source).word]
+    if index_dir is None:
+        words.append("--no-index-files")
+    elif index_uri == snapshot.source:
+        words.append("--in-place")
+    else:
+        words += ["--index-dir", index_dir.word]
+    if index_dir is None or index_dir.child(CATALOG_FOLDER) != catalog.location:
+        words += ["--catalog", catalog.location.word]
+    if snapshot.layout != "kafka":
+        words += ["--layout", snapshot.layout]
+    defaults = {**IndexSettings()._asdict(), "offset_index": False}
+    for name, value in snapshot.build_settings.items():
+        if name in defaults and value != defaults[name]:
+            flag = name.replace("_", "-")
+            words += [f"--no-{flag}"] if value is False else [f"--{flag}"]
+            words += [] if isinstance(value, bool) else [str(value)]
+    return shlex.join(words)
+
+
 Warn: TypeAlias = Callable[[str], object]
 """Shows one line to the user."""
 
 
 class Choice(NamedTuple):
-    """A snapshot, and one line for each newer snapshot that is ignored."""
+    """A snapshot, and one line for each newer snapshot that is ignored.
+
+    `build` is the command that updates the catalog, if a plan changed the archive since.
+    """
 
     snapshot: Snapshot
     warnings: tuple[str, ...] = ()
+    build: str | None = None
 
 
 def warn_caller(message: str) -> None:
@@ -431,16 +508,24 @@ def _has_archive(inner: Catalog, place: Location) -> bool:
     return newest is None or place.contains(Location.of(newest.source))
 
 
-def choose(catalog: Catalog, text: str | None, warn: Warn = warn_caller) -> Choice:
+def choose(
+    catalog: Catalog, text: str | None, warn: Warn = warn_caller, *, may_be_behind: bool = False
+) -> Choice:
     """Return the snapshot with a name, a sequence number or an id; the newest one for None.
 
-    `warn` is called for each newer snapshot that is ignored, so that no caller forgets them. Raises
+    `warn` is called for each newer snapshot that is ignored, so that no caller forgets them, and,
+    unless it `may_be_behind`, if a plan changed the archive after the newest one. Raises
     CatalogError if there is no such snapshot, or its parts differ from the commit.
     """
     if text is None:
         choice = _newest(catalog)
         for warning in choice.warnings:
             warn(warning)
+        if choice.build and not may_be_behind:
+            warn(
+                f"{catalog.location.uri}: {CHANGED_AFTER} {choice.snapshot.name}; update it: "
+                f"{choice.build}"
+            )
         return choice
     snapshot = catalog.named(text)
     damage = catalog.damage(snapshot)
@@ -451,11 +536,15 @@ def choose(catalog: Catalog, text: str | None, warn: Warn = warn_caller) -> Choi
     return Choice(snapshot)
 
 
+CHANGED_AFTER: Final = "the archive was changed by retention apply or undo after snapshot"
+
+
 def _newest(catalog: Catalog) -> Choice:
     ignored: list[str] = []
     for candidate in catalog.candidates():
         if candidate.snapshot and not candidate.problem:
-            return Choice(catalog.in_order(candidate.snapshot), tuple(ignored))
+            snapshot = catalog.in_order(candidate.snapshot)
+            return Choice(snapshot, tuple(ignored), _build_if_behind(catalog, candidate))
         ignored.append(f"{candidate.problem}; this snapshot is ignored")
     return Choice(catalog.require_newest())  # a second look: a prune may have been beside it
 

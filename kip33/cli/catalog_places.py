@@ -93,5 +93,5 @@ def chosen_snapshot(
     from kip33.catalog.tiers import CatalogSnapshot
 
     catalog = open_catalog_dir(place, what)
-    snapshot, warnings = choose(catalog, name, warn)
+    snapshot, warnings, _ = choose(catalog, name, warn)
     return CatalogSnapshot(catalog, snapshot), warnings

@@ -1,5 +1,6 @@
 """`kip33 demo`: a small archive to try the commands on, and what is wrong with it."""
 
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,8 @@ def demo(folder: Path, run: CommandRun) -> Output:
         f"{counted(segments, 'segment')} of two brokers written to {folder}",
         Table(_COLUMNS, ODDITIES, title="damaged or unusual files"),
         "The other index files are missing: an archive often has only logs.",
-        f"Next: kip33 verify {folder}, then kip33 build {folder} --index-dir indexes",
+        f"next: $ {shlex.join(['kip33', 'verify', str(folder)])}",
+        f"then: $ {shlex.join(['kip33', 'build', str(folder), '--index-dir', 'indexes'])}",
     )
     oddities = RowList("oddities", (one._asdict() for one in ODDITIES), "oddity")
     summary = {"archive": str(folder.absolute()), "segments": segments}

@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem
 
 from kip33 import __version__
 from kip33.cli.completion import COMPLETION_VARIABLE, completing
+from kip33.cli.option_groups import whole_example
 from kip33.cli.standard_output import OutputError, guarded_output
 from kip33.errors import ExitCode, Kip33Error, is_of_the_machine, without_secrets
 from kip33.formats.printed_fields import escaped, printable
@@ -99,6 +100,7 @@ def get_command(name: str) -> click.Command:
     _keep_pandas_out()
     modes = getattr(command, "modes", {})
     for words, one in ((name, command), *((f"{name} {word}", modes[word]) for word in modes)):
+        one.epilog = whole_example(one.epilog)
         if not {name, words} & _READ_NO_LOGS:
             one.callback = _saying(one.callback)
     return command

@@ -1,5 +1,6 @@
 """The help of commands with many options: in groups, of what, where, engine and output."""
 
+import re
 from typing import Final
 
 import click
@@ -20,6 +21,14 @@ _GROUPS: Final = {
     ),
 }
 _GROUP_OF: Final = {name: group for group, names in _GROUPS.items() for name in names}
+
+
+def whole_example(epilog: str | None) -> str | None:
+    """The epilog with its command on one line, to copy; what follows that is a paragraph."""
+    if not epilog or not epilog.startswith("Example: "):
+        return epilog
+    command, *rest = re.split(r", (?=then the same)| (?=\(of two)", epilog, maxsplit=1)
+    return "\n\n".join([f"\b\n{command}", *(text[0].upper() + text[1:] for text in rest)])
 
 
 class GroupedCommand(click.Command):

@@ -1,12 +1,15 @@
 """`kip33 retention apply` and `undo`: carry out a plan, and put back what it moved to a trash."""
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
 from kip33.archive.moments import current_ms
+from kip33.catalog.catalog import Catalog
 from kip33.cli.declared_options import options_of
 from kip33.cli.modes import Mode
 from kip33.cli.output import (
@@ -24,8 +27,10 @@ from kip33.cli.output import (
     print_json,
     warn,
 )
+from kip33.cli.progress import progress_line
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.standard_output import OutputError
+from kip33.errors import Kip33Error
 from kip33.formats.times import with_iso_times
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import (
@@ -37,7 +42,7 @@ from kip33.retention.apply_segment import (
 )
 from kip33.retention.partition_texts import sizes_text
 from kip33.retention.plan import PARTITION_KEY, RetentionPlan, read_plan
-from kip33.retention.retention_options import ApplyOptions, UndoOptions
+from kip33.retention.retention_options import ApplyOptions, UndoOptions, is_meant
 from kip33.retention.undo import Undone, undo_plan
 from kip33.rules.policies import duration_ms, size_bytes
 from kip33.stores.locations import Location
@@ -109,6 +114,7 @@ class _Steps:
 @options_of(ApplyOptions)
 @runs(
     work="here",
+    shows_progress=False,  # before the question
     findings=Findings(
         [_STOPPED],
         "Exit 3. stopped: if a partition was stopped (without this option: exit 4, or 1 after an "
@@ -116,7 +122,10 @@ class _Steps:
     ),
 )
 def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
-    """Delete the segments of PLAN, a file of kip33 retention --plan, and no others.
+    """Move or delete the segments of PLAN, a file of kip33 retention --plan, and no others.
+
+    Files are moved to --trash, or with --delete deleted for good. Without both the command asks at
+    a terminal, and refuses elsewhere.
 
     Each file is looked at again before it is deleted. A partition with a file that is not as
     planned is stopped there. A plan that was interrupted is applied again, and continues.
@@ -125,17 +134,20 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
     segment.
     """
     plan = read_plan(Location.of(asked["plan_file"]))
+    if not is_meant(asked):
+        _ask_to_delete(plan)
     steps = _Steps(run, plan, Phase.DELETING, dry_run=asked["dry_run"])
-    applied = apply_plan(
-        plan,
-        clock=current_ms,
-        max_age_ms=duration_ms(asked["max_age"]),
-        limit_bytes=size_bytes(asked["limit"]),
-        trash=Location.of(asked["trash"]) if asked["trash"] else None,
-        dry_run=asked["dry_run"],
-        on_record=steps,
-        warn=warn,
-    )
+    with progress_line("retention") as run.on_progress:
+        applied = apply_plan(
+            plan,
+            clock=current_ms,
+            max_age_ms=duration_ms(asked["max_age"]),
+            limit_bytes=size_bytes(asked["limit"]),
+            trash=Location.of(asked["trash"]) if asked["trash"] else None,
+            dry_run=asked["dry_run"],
+            on_record=steps,
+            warn=warn,
+        )
     partitions = [one._asdict() for one in applied.partitions]
     stopped = [
         f"{partition_name(one)}: {one['why']}"
@@ -143,7 +155,7 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         if one["outcome"] == PartitionOutcome.STOPPED
     ]
     return Output(
-        page=lambda summary: steps.unless(_page(applied, asked, partitions, summary, steps)),
+        page=lambda summary: steps.unless(_page(applied, plan, asked, partitions, summary, steps)),
         rows=[*steps.as_list(), RowList("partitions", steps.unless(partitions), "partition")],
         summary=applied.as_record(),
         summary_key="summary",
@@ -151,6 +163,21 @@ def retention_apply(asked: ApplyCommand, run: CommandRun) -> Output:
         findings={_STOPPED: OutputFinding(applied.stopped, "partition", lambda: stopped)},
         incomplete=[_STOPPED] if applied.stopped > applied.refused else [],
         refused=[_STOPPED],
+    )
+
+
+def _ask_to_delete(plan: RetentionPlan) -> None:
+    """Ask at a terminal; raise UsageError elsewhere, Abort for an answer other than yes."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        raise click.UsageError(
+            "retention apply would delete files for good: give --trash DIR to move them, or "
+            "--delete; --dry-run shows what would be done"
+        )
+    what = counted(plan.segments, "segment")
+    click.confirm(
+        f"Delete {what} ({human_bytes(plan.size_bytes)}) for good? --trash DIR would move them",
+        abort=True,
+        err=True,
     )
 
 
@@ -165,9 +192,14 @@ def _what_was_done(applied: Applied) -> str:
 
 
 def _page(
-    applied: Applied, asked: ApplyCommand, partitions: Sequence[Row], summary: Row, steps: _Steps
-) -> Iterator[Table]:
-    """Yield the segments of a dry run, the partitions, and the sums."""
+    applied: Applied,
+    plan: RetentionPlan,
+    asked: ApplyCommand,
+    partitions: Sequence[Row],
+    summary: Row,
+    steps: _Steps,
+) -> Iterator[Table | str]:
+    """Yield the segments of a dry run, the partitions, the sums, and the next commands."""
     dry_run, trash = applied.dry_run, asked["trash"]
     if dry_run:
         yield steps.of_segments()
@@ -187,12 +219,21 @@ def _page(
         (title, f"{segments}: {size}"),
         ("freed", "nothing until the trash is removed" if is_moved else None),
         ("trash", applied.trash if is_moved else None),
-        ("undo", shlex.join(undo) if is_moved and not dry_run else None),
         (f"already {done}", counted(summary["segments_gone_already"], "segment")),
         ("stopped", f"{applied.stopped:,} of {counted(len(partitions), 'partition')}"),
         ("journal", "none (dry run)" if dry_run else applied.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+    if is_moved and not dry_run:
+        yield f"undo: $ {shlex.join(undo)}"
+    yield from _next_build(plan)
+
+
+def _next_build(plan: RetentionPlan) -> Iterator[str]:
+    """Yield the command that updates the catalog, unless that is not needed."""
+    with suppress(Kip33Error):
+        if build := Catalog(plan.basis.catalog).build_if_behind():
+            yield f"next: $ {build}"
 
 
 def _plan_to_undo(applied: Applied, asked: ApplyCommand) -> str:
@@ -242,7 +283,7 @@ def retention_undo(plan_file: str, trash: str, asked: UndoOptions, run: CommandR
     left = [line for one in undone.partitions for line in one.left]
     more = "--format json has all of them"
     return Output(
-        page=lambda summary: steps.unless(_undo_page(undone, partitions, summary, steps)),
+        page=lambda summary: steps.unless(_undo_page(undone, plan, partitions, summary, steps)),
         rows=[*steps.as_list(), RowList("partitions", steps.unless(partitions), "partition")],
         summary=undone.as_record(),
         summary_key="summary",
@@ -254,9 +295,9 @@ def retention_undo(plan_file: str, trash: str, asked: UndoOptions, run: CommandR
 
 
 def _undo_page(
-    undone: Undone, partitions: Sequence[Row], summary: Row, steps: _Steps
-) -> Iterator[Table]:
-    """Yield the segments of a dry run, the partitions, and the sums; the finding says the rest."""
+    undone: Undone, plan: RetentionPlan, partitions: Sequence[Row], summary: Row, steps: _Steps
+) -> Iterator[Table | str]:
+    """Yield the segments of a dry run, the partitions, the sums, and the next command."""
     dry_run = undone.dry_run
     if dry_run:
         yield steps.of_segments()
@@ -271,6 +312,7 @@ def _undo_page(
         ("journal", "none (dry run)" if dry_run else undone.journal),
         ("seconds", f"{summary['seconds']:.1f}"),
     )
+    yield from _next_build(plan)
 
 
 _PLACE: Final = (*PARTITION_KEY, "base_offset")

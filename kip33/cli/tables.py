@@ -25,6 +25,7 @@ from kip33.formats.printed_fields import escaped
 from kip33.rules.policies import human_bytes, human_duration
 
 MOST_TABLE_ROWS: Final = 1_000  # a table is for people
+_COMMAND: Final = re.compile(r"(- |\w+: )?\$ ")  # a line that is copied
 _QUANTITIES: Final = (human_bytes, human_duration)  # texts that are numbers with a unit
 _FRAME: Final = "┏━┳┓┃┡╇┩│└─┴┘"
 _ASCII_FRAME: Final = "+-++|+++|+-++"
@@ -135,9 +136,9 @@ def left_out_text(headings: Iterable[str], needed: int) -> str:
 
 
 def print_sentences(text: str) -> None:
-    """Print lines of text; at a terminal they are wrapped between words."""
-    width = line_width()
+    """Print lines of text; at a terminal they are wrapped between words, but not commands."""
     for line in text.split("\n"):
+        width = None if _COMMAND.match(line) else line_width()
         later = "  " if line.startswith("- ") else ""
         click.echo("\n".join(_wrapped("", line.split(" "), width, later)))
 

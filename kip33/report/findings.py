@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kip33.catalog.catalog import Snapshot
+from kip33.catalog.catalog import CHANGED_AFTER, Snapshot
 from kip33.catalog.holes import hole_key, hole_text
 from kip33.catalog.logs import LogNote
 from kip33.catalog.segment_findings import UNWRITTEN, FoundSegments, new_first
@@ -105,6 +105,7 @@ class FindingSources(NamedTuple):
     words: CommandWords
     snapshot: Snapshot
     warnings: Sequence[str]
+    build: str | None  # that updates the catalog, if it is behind an apply or undo
     between_tiers: pa.Table | None  # of `catalog.tier_findings`; None: without a remote catalog
 
 
@@ -112,6 +113,7 @@ def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
     """Return the findings: problems, then warnings, then notes; of each, new ones first."""
     found = [
         *_ignored_snapshots(sources),
+        *_behind(sources),
         *_between_tiers(sources),
         *_holes(sources),
         *_damage(sources),
@@ -133,6 +135,12 @@ def _ignored_snapshots(sources: FindingSources) -> Iterator[ReportFinding]:
         text = f"{what} of the catalog cannot be used; this report is about an older one."
         command = shlex.join(["kip33", "catalog", sources.words.catalog])
         yield ReportFinding(FindingLevel.PROBLEM, count, text, examples, command)
+
+
+def _behind(sources: FindingSources) -> Iterator[ReportFinding]:
+    if sources.build:
+        text = f"{CHANGED_AFTER[0].upper()}{CHANGED_AFTER[1:]} {sources.snapshot.name}."
+        yield ReportFinding(FindingLevel.WARNING, 1, text, (), sources.build)
 
 
 def _between_tiers(sources: FindingSources) -> Iterator[ReportFinding]:

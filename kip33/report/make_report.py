@@ -128,6 +128,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         words=words,
         snapshot=snapshot,
         warnings=choice.warnings,
+        build=choice.build,
         between_tiers=_between_tiers(local, request, warnings),
     )
     shown_topics, other_topics, topics_sum = _topic_facts(topics)

@@ -175,10 +175,9 @@ def apply_plan(  # parameters: each limits the apply, or follows it
         run = replace(run, known=_require_same_judgement(plan, warn))
         if dry_run:
             locks.close()  # a dry run only tests the lock; a broker may start
-        else:
-            require_writable(run.journal, "the journal")
-            if folder:
-                require_writable(folder, "the trash")
+        locks.enter_context(run.alone())
+        if folder and not dry_run:
+            require_writable(folder, "the trash")
         results = run.side_by_side(threads, _delete_partition)
         is_in_trash = folder is not None and has_plan(folder)
     return Applied(
@@ -223,7 +222,7 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     """
     basis = plan.basis
     catalog = Catalog(basis.catalog)
-    newest = choose(catalog, None, warn).snapshot
+    newest = choose(catalog, None, warn, may_be_behind=True).snapshot
     if newest.source != basis.source.uri:
         raise CatalogError(
             f"{basis.catalog.uri}: describes {newest.source}, but the plan is for "
@@ -235,7 +234,8 @@ def _require_same_judgement(plan: RetentionPlan, warn: Warn) -> frozenset[str]:
     uploaded = None
     if basis.remote:
         remote = Catalog(basis.remote)
-        tier = CatalogSnapshot(remote, choose(remote, None, warn).snapshot)
+        chosen = choose(remote, None, warn, may_be_behind=True)
+        tier = CatalogSnapshot(remote, chosen.snapshot)
         ends: dict[tuple[str, int], int] = {}
         for one in partitions.values():
             end = MAX_INT64 if one.first_kept_base_offset is None else one.first_kept_base_offset

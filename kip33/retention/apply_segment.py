@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
@@ -38,9 +39,11 @@ from kip33.retention.plan import (
     write_plan,
 )
 from kip33.stores.concurrently import map_in_order
+from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import entries_of, one_line, read_whole, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import flush, publish_or_raise
+from kip33.stores.run_lock import only_run
 
 CONTINUE: Final = "fix it and apply the plan again"
 KEPT_PLAN: Final = "plan.jsonl"
@@ -66,18 +69,44 @@ class Run:
     dry_run: bool
     on_record: OnRecord | None
     known: frozenset[str] = frozenset()  # URIs of the planned logs that are in the newest snapshot
+    is_plan_in_trash: bool = False  # when an undo began
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     interrupted: threading.Event = field(default_factory=threading.Event)
-    continues: set[str] = field(default_factory=set)  # ids of earlier runs, and of those under way
+    continues: set[str] = field(default_factory=set)  # ids of earlier runs
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_refused: threading.Event = field(default_factory=threading.Event)  # by `on_record`
     _is_plan_kept: threading.Event = field(default_factory=threading.Event)  # in the trash
+    _has_changed: threading.Event = field(default_factory=threading.Event)  # or is about to
 
     @property
     def journal(self) -> Location:
         """Return the folder of the plan's journal."""
         place = Catalog(self.plan.basis.catalog).location
         return place.child(f"retention/{self.plan.plan_id}")
+
+    @property
+    def is_surely_alone(self) -> bool:
+        """Return whether the lock of `alone` ends with its process alone: that of a disk."""
+        return self.journal.is_local
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make the folder of the journal, and hold its lock; a dry run changes nothing.
+
+        LockedError while another run of this plan is under way, LocationError or PublishError if
+        that folder cannot be written.
+        """
+        if self.dry_run:
+            yield
+            return
+        require_writable(self.journal, "the journal")
+        with only_run(self.journal, self.run_id, f"apply or undo of plan {self.plan.plan_id}"):
+            try:
+                yield
+            finally:
+                if self._has_changed.is_set():  # a build that began meanwhile is behind, too
+                    with suppress(PublishError):
+                        Catalog(self.plan.basis.catalog).record_change(self.clock())
 
     def directories(self) -> Iterator[Location]:
         """Yield the directories whose log directories are locked.
@@ -112,6 +141,16 @@ class Run:
             if self.on_record(record) is False:
                 self._is_refused.set()
                 self.interrupted.set()
+
+    def record_change(self) -> None:
+        """Let the catalog say that it is behind, before the first change; else PublishError."""
+        with self._lock:
+            if self._has_changed.is_set():
+                return
+            at_ms = self.clock()
+            if not self.dry_run:
+                Catalog(self.plan.basis.catalog).record_change(at_ms)
+            self._has_changed.set()
 
     def keep_plan(self) -> None:
         """Keep the plan in the trash before the first file is moved there.
@@ -207,7 +246,6 @@ class Journal:
         self.begun_files: dict[int, dict[str, str | None]] = {}
         """What intents name, by base offset: URIs, and the trash of the last one that was read."""
         self._planned = {segment.base_offset: segment for segment in partition.segments}
-        self._believed: set[str] = set()  # names of objects
         self._by_step: dict[int, set[tuple[str, str]]] = {}  # (run id, what) by base offset
 
     @property
@@ -217,19 +255,16 @@ class Journal:
         return runs - {self._run.run_id}
 
     def load(self) -> None:
-        """Read the objects that are new, including those of runs in progress.
+        """Read the objects of earlier runs.
 
         OSError if that fails, PlanError for an object that no run of this plan put.
         """
-        self._by_step = {}
         files = (one for one in entries_of(self._folder) if one.type == fs.FileType.File)
         named = list(filter(None, (_NAME.fullmatch(info.base_name) for info in files)))
-        new = [name for name in named if name[0] not in self._believed]
-        self._believed.update(map_in_order(self._folder, new, self._require_believable))
-        for name in named:
+        for name in map_in_order(self._folder, named, self._require_believable):
             self._by_step.setdefault(int(name[1]), set()).add((name[2], name[3]))
 
-    def _require_believable(self, name: re.Match[str]) -> str:
+    def _require_believable(self, name: re.Match[str]) -> re.Match[str]:
         place = self._folder.child(name[0])
         try:
             record = json.loads(read_whole(place, most_bytes=_MOST_BYTES))
@@ -244,7 +279,7 @@ class Journal:
         if name[3] == RecordKind.INTENT:
             files = {file["uri"]: record.get("trash") for file in record["files"]}
             self.begun_files.setdefault(int(name[1]), {}).update(files)
-        return name[0]
+        return name
 
     def _is_of_step(self, record: Record, base_offset: int, run_id: str, what: str) -> bool:
         outcome = None if what in _INTENTS else what
@@ -276,13 +311,11 @@ class Journal:
         """Return whether an undo recorded that the files of a segment are at their places."""
         return self._has(base_offset, [StepOutcome.PUT_BACK])
 
-    def is_begun(self, base_offset: int, *, by_another_run: bool = False) -> bool:
+    def is_begun(self, base_offset: int) -> bool:
         """Return whether a run may have deleted files of a segment."""
         names = self._by_step.get(base_offset, set())
         return any(
-            what == RecordKind.INTENT
-            and (run_id, StepOutcome.STOPPED) not in names
-            and not (by_another_run and run_id == self._run.run_id)
+            what == RecordKind.INTENT and (run_id, StepOutcome.STOPPED) not in names
             for run_id, what in names
         )
 
@@ -304,7 +337,6 @@ class Journal:
             name = f"{base_offset:020d}-{run.run_id}-{what}.json"
             data = (json.dumps(record) + "\n").encode()
             publish_or_raise(self._folder.child(name), data, _CONSEQUENCE)
-            self._believed.add(name)
         run.tell(record)
 
 
@@ -337,6 +369,7 @@ class SegmentStep:
             now = self._files_now()
             self._require_as_planned(now)
             self.run.keep_plan()
+            self.run.record_change()
             self.journal.put(base_offset, RecordKind.INTENT, now.there, None)
             for file in self.segment.files:
                 if file not in now.gone:
@@ -371,14 +404,11 @@ class SegmentStep:
                 self.why = f"{self.why}; {error}" if self.why else str(error)
 
     def _files_now(self) -> FilesNow:
-        """Return the current files; if another run deletes them at the same time, look again."""
+        """Return the current files."""
         stem = self.segment.log.name.removesuffix(".log")
         beside = [*(f"{stem}.{kind}" for kind in SEGMENT_KINDS), *(one.name for one in self.listed)]
         places = [self.partition.directory.child(name) for name in beside]
-        now = files_now(self.segment.files, places)
-        if now.gone and self._is_taken_by_another_run():
-            return files_now(self.segment.files, places)
-        return now
+        return files_now(self.segment.files, places)
 
     def _require_as_planned(self, now: FilesNow) -> None:
         """Raise PlanError unless all files are as planned, or a run of this plan began earlier."""
@@ -386,8 +416,9 @@ class SegmentStep:
         log_is_there = not any(map(is_log, now.gone))
         if now.others:
             raise PlanError(now.others[0])
-        if log_is_there and self.journal.is_done(base_offset):
-            again = "was put back" if self.journal.is_put_back(base_offset) else "exists again"
+        is_put_back = self.journal.is_put_back(base_offset)
+        if log_is_there and (is_put_back or self.journal.is_done(base_offset)):
+            again = "was put back" if is_put_back else "exists again"
             raise PlanError(f"{log}: {again} after this plan deleted it; make another plan")
         if log_is_there and log not in self.run.known:
             raise PlanError(f"{log}: exists, but is not in the newest snapshot")
@@ -402,7 +433,7 @@ class SegmentStep:
             raise PlanError(difference)
         if info and self._was_removed(file):
             self.deleted.append(file)
-        elif not self._is_taken_by_another_run():
+        else:
             raise PlanError(f"{file.place.uri}: was deleted meanwhile, but not by this plan")
 
     def _was_removed(self, file: PlannedFile) -> bool:
@@ -444,7 +475,3 @@ class SegmentStep:
                 raise Kip33Error(
                     f"{folder.uri}: cannot be flushed to the disk: {one_line(error)}; {CONTINUE}"
                 ) from error
-
-    def _is_taken_by_another_run(self) -> bool:
-        self.journal.load()
-        return self.journal.is_begun(self.segment.base_offset, by_another_run=True)

@@ -135,8 +135,9 @@ class ApplyOptions(TypedDict, total=False):
     dry_run: Annotated[bool, "Run all checks, delete nothing."]
     trash: Annotated[
         Path | None,
-        Option("Move files to this folder instead of deleting them.", metavar="DIR"),
+        Option("Move files to this folder; retention undo moves them back.", metavar="DIR"),
     ]
+    delete: Annotated[bool, "Delete files for good, without a question."]
     max_age: Annotated[
         int | str,
         Option("Refuse a plan that is older.", default="24h", metavar="24h", parse=duration_ms),
@@ -150,6 +151,13 @@ class ApplyOptions(TypedDict, total=False):
             parse=size_bytes,
         ),
     ]
+
+
+def is_meant(asked: ApplyOptions) -> bool:
+    """Whether the options say what becomes of the files; ValueError if they contradict."""
+    if asked["trash"] is not None and asked["delete"]:
+        raise ValueError("trash and delete exclude each other: files are moved or deleted for good")
+    return asked["dry_run"] or asked["delete"] or asked["trash"] is not None
 
 
 class UndoOptions(TypedDict, total=False):

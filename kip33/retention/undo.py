@@ -2,8 +2,9 @@
 
 Only files are moved that the plan and an intent in its journal name, and that are in the plan's
 folder of the trash as planned: of the planned size, and with the planned time where a move keeps
-it. Nothing that is there is replaced, and nothing is deleted, except the copy in the trash of a
-file that is at its place with the same bytes.
+it. If the catalog was built anew, the journal went with the old one. Then the copy of the plan in
+the trash shows that the files beside it are the plan's. Nothing that is there is replaced, and
+nothing is deleted, except the copy in the trash of a file that is at its place with the same bytes.
 
 The order is that of an apply, from its end: the newest segment first, and its log after its index
 files. So whenever a run is killed, the rest has no gap, and a log has its index files. Where a log
@@ -43,8 +44,7 @@ from kip33.retention.apply_segment import (
     folder_in_trash,
 )
 from kip33.retention.make_plan import HAS_A_SWAP, linked_directory
-from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan
-from kip33.stores.directory_checks import require_writable
+from kip33.retention.plan import PlannedPartition, PlannedSegment, RetentionPlan, read_plan
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import make_folder, remove_temporary, temporary_files_of
@@ -58,7 +58,7 @@ class PartitionUndone(NamedTuple):
     log_dir: str
     topic: str
     partition: int
-    segments_moved: int  # that applies of the plan began to move, as its journal says
+    segments_moved: int  # that applies of the plan began to move, by its journal or the trash
     segments_put_back: int  # by this run
     segments_there_already: int
     bytes_put_back: int  # of all files, by this run
@@ -136,32 +136,50 @@ def undo_plan(
     LockedError or LocationError if the undo is refused; then nothing was changed.
     """
     folder = folder_in_trash(plan, trash)
-    run = Run(plan, clock, folder, dry_run, on_record)
+    run = Run(
+        plan, clock, folder, dry_run, on_record, is_plan_in_trash=_has_this_plan(folder, plan)
+    )
     journal = run.journal.uri
-    with locked(run.directories(), make=not dry_run), temporary_files_of(plan.plan_id):
+    with (
+        locked(run.directories(), make=not dry_run),
+        run.alone(),
+        temporary_files_of(plan.plan_id),
+    ):
         if not dry_run:
-            require_writable(run.journal, "the journal")
             _claim(run, threads)
         results = run.side_by_side(threads, _undo_partition)
     touched = tuple(one for one in results if one.segments_moved or one.why)
     if not touched:
         raise PlanError(
-            f"{journal}: no apply of plan {plan.plan_id} moved a file, so there is nothing to "
-            f"put back; give the plan that was applied: the trash has it as <plan id>/{KEPT_PLAN}"
+            f"{journal}: no apply of plan {plan.plan_id} moved a file, and {folder.uri} has none "
+            "of its files, so there is nothing to put back; give the plan that was applied: the "
+            f"trash has it as <plan id>/{KEPT_PLAN}"
         )
     return Undone(plan.plan_id, run.run_id, dry_run, journal, folder.uri, touched)
+
+
+def _has_this_plan(folder: Location, plan: RetentionPlan) -> bool:
+    """Whether an apply of this plan began to move files to its folder of the trash."""
+    try:
+        return read_plan(folder.child(KEPT_PLAN)).plan_id == plan.plan_id
+    except PlanError:
+        return False
 
 
 def _claim(run: Run, threads: int) -> None:
     """Claim the index files that builds wrote and that come back, so the next build owns them.
 
-    A build since the apply has dropped their rows, and found no file there to list as orphaned.
+    A build since the apply has dropped their rows, and found no file there to list as orphaned. A
+    build that is under way may have listed before the files came back, so its commit does not end
+    the claim: its number is above those of all builds under way.
     """
     basis, found = run.plan.basis, run.side_by_side(threads, _index_files_to_claim)
     index_uris = [uri for of_partition in found for uri in of_partition]
     if index_uris:
         catalog = Catalog(basis.catalog)
-        draft = Draft(catalog, basis.source, last_sequence(catalog), run.run_id)
+        under_way = len(catalog.infos("staging"))
+        number = last_sequence(catalog) + under_way + 1
+        draft = Draft(catalog, basis.source, number, run.run_id)
         draft.claim(pa.array(index_uris, pa.string()))
 
 
@@ -202,7 +220,7 @@ def _undo_partition(run: Run, partition: PlannedPartition) -> PartitionUndone:
     left = tuple(undo.left) if why in undo.left else (*filter(None, [why]), *undo.left)
     return PartitionUndone(
         *partition.key,
-        len(journal.begun_files),
+        undo.segments_moved,
         undo.segments_put_back,
         undo.segments_there_already,
         undo.bytes_put_back,
@@ -227,16 +245,20 @@ class _PartitionUndo:
 
     def __init__(self, run: Run, partition: PlannedPartition) -> None:
         self.run, self.partition = run, partition
-        self.segments_put_back = self.segments_there_already = self.bytes_put_back = 0
+        self.segments_moved = self.segments_there_already = 0
+        self.segments_put_back = self.bytes_put_back = 0
         self.left: list[str] = []
         self._found: list[_SegmentFiles] = []
+        # An apply that goes on beside this undo may still delete what comes back.
+        self._leaves_copies = not run.is_surely_alone
 
     def look(self, journal: Journal) -> None:
         """Look at every file; PlanError if another file is in the way: then nothing is moved."""
         partition, source = self.partition, self.run.plan.basis.source
+        begun = journal.begun_files or self._files_in_trash()
+        self.segments_moved = len(begun)
         for segment in partition.segments:
-            named = journal.begun_files.get(segment.base_offset, {})
-            if named:
+            if named := begun.get(segment.base_offset):
                 self._found.append(self._files_now(segment, named))
         if not any(one.to_move for one in self._found):
             return
@@ -248,6 +270,18 @@ class _PartitionUndo:
                 f"{partition.directory.uri}: the directory is missing, so the topic may be deleted"
             )
         self._require_same_log(list_partition(partition.directory, may_be_absent=True))
+
+    def _files_in_trash(self) -> dict[int, dict[str, str | None]]:
+        """The files of each segment of which the trash has a file, as `Journal.begun_files`."""
+        run, found = self.run, dict[int, dict[str, str | None]]()
+        if not run.trash or not run.is_plan_in_trash:
+            return found
+        for segment in self.partition.segments:
+            moved = (run.in_trash(self.partition, file).place for file in segment.files)
+            if any(info.type != fs.FileType.NotFound for _, info in infos_of(moved)):
+                files = {file.place.uri: run.trash.uri for file in segment.files}
+                found[segment.base_offset] = {**files}
+        return found
 
     def put_back(self, journal: Journal) -> None:
         """Move the files, newest segment first; Kip33Error or OSError ends the partition."""
@@ -284,6 +318,7 @@ class _PartitionUndo:
                 if why and (is_in_trash or is_log(file)):
                     raise PlanError(f"{why}; nothing is put over another file")
                 why = why and why.removeprefix(f"{uri}: ")
+                is_in_trash = is_in_trash and not self._leaves_copies
             elif log_stays or is_in_trash:
                 why = log_stays or self._difference(moved, file, in_trash)
             elif (named_trash := named[uri]) is None:
@@ -355,6 +390,7 @@ class _PartitionUndo:
         self.segments_there_already += not found.to_move and not found.left
         if not found.to_move:
             return
+        self.run.record_change()
         journal.put(base_offset, RecordKind.UNDO_INTENT, found.to_move, None)
         why: str | None = "interrupted"
         try:
@@ -378,7 +414,8 @@ class _PartitionUndo:
             return
         try:
             in_trash = self.run.in_trash(self.partition, file).place
-            move_file(in_trash, place, size_bytes=file.size_bytes)
+            leaves_copy = self._leaves_copies
+            move_file(in_trash, place, size_bytes=file.size_bytes, leaves_copy=leaves_copy)
             info = info_of(place)
         except OSError as error:
             raise Kip33Error(

@@ -211,7 +211,11 @@ def test_a_plan_is_made_tested_written_and_carried_out(tmp_path: Path) -> None:
         tried = kip33.apply_plan(what)  # a dry run unless asked otherwise
         assert (tried.dry_run, tried.segments_deleted) == (True, plan.segments)
         assert archive.files() == before
-    applied = kip33.apply_plan(tmp_path / "plan.jsonl", dry_run=False)
+    for wrong in ({}, {"trash": tmp_path / "trash", "delete": True}):
+        with pytest.raises(ValueError, match="for good"):
+            kip33.apply_plan(plan, dry_run=False, **wrong)
+    assert archive.files() == before
+    applied = kip33.apply_plan(tmp_path / "plan.jsonl", delete=True, dry_run=False)
     assert (applied.dry_run, applied.stopped) == (False, 0)
     assert before.keys() - archive.files().keys() == archive.planned_files(plan)
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from kip33.builds import orphans as module
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.draft import Draft
 from kip33.catalog.orphan_list import read_orphans
 from kip33.catalog.pruning import prune
 from kip33.errors import FileReadError, UnreadableCatalogError
 from kip33.retention.apply import apply_plan
 from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.make_plan import plan_retention
+from kip33.retention.plan import RetentionPlan
 from kip33.retention.undo import undo_plan
 from kip33.rules.policies import Policies
 from kip33.rules.segment_notes import SegmentNote
@@ -60,16 +62,22 @@ def names_of(*logs: str) -> list[str]:
     return sorted(f"{log}.{kind}" for log in logs for kind in ("index", "timeindex"))
 
 
-def test_the_index_files_that_an_undo_puts_back_are_ours(
-    archive: ChangingArchive, tmp_path: Path
-) -> None:
-    """A build in between has no file to list as orphaned, so the undo claims those that return."""
-    before, trash = archive.outcome(), Location.of(tmp_path / "trash")
+def moved_to(trash: Location, archive: ChangingArchive) -> RetentionPlan:
+    """Return a plan that was applied."""
     catalog = Catalog.at(str(archive.catalog))
     policies = Policies({"defaults": {"cleanup.policy": "delete", "retention.ms": "1d"}})
     request = RetentionRequest(policies, archive.now_ms)
     plan = plan_retention(catalog, catalog.require_newest(), request, archive.now_ms)
     apply_plan(plan, clock=lambda: archive.now_ms, trash=trash)
+    return plan
+
+
+def test_the_index_files_that_an_undo_puts_back_are_ours(
+    archive: ChangingArchive, tmp_path: Path
+) -> None:
+    """A build in between has no file to list as orphaned, so the undo claims those that return."""
+    before, trash = archive.outcome(), Location.of(tmp_path / "trash")
+    plan = moved_to(trash, archive)
     archive.build(offset_index=True)
     assert (len(archive.rows()), orphans(archive)) == (2, [])
 
@@ -78,6 +86,25 @@ def test_the_index_files_that_an_undo_puts_back_are_ours(
 
     assert (back.segments, back.index_files, back.files_written) == (4, 8, 0)
     assert archive.outcome() == before
+
+
+def test_a_build_that_listed_before_an_undo_does_not_end_its_claims(
+    archive: ChangingArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trash = Location.of(tmp_path / "trash")
+    plan = moved_to(trash, archive)
+    archive.build(offset_index=True)
+    commit = Draft.commit
+
+    def undo_and_commit(draft: Draft, *parts: Any, **how: Any) -> Snapshot:
+        monkeypatch.undo()
+        undo_plan(plan, trash, clock=lambda: archive.now_ms)
+        return commit(draft, *parts, **how)
+
+    monkeypatch.setattr(Draft, "commit", undo_and_commit)
+    assert archive.build(offset_index=True).segments == 2
+    back = archive.build(offset_index=True)
+    assert (back.segments, back.kept) == (4, 0)
 
 
 A_0, A_20, B_0 = (

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kip33.catalog import draft
-from kip33.catalog.catalog import Catalog, Snapshot, choose
+from kip33.catalog.catalog import Catalog, Snapshot, build_command, choose
 from kip33.catalog.draft import ROWS_PER_GROUP, Draft, PartWriter
 from kip33.catalog.schema import SCHEMA_VERSION, SEGMENTS
 from kip33.catalog.topic_totals import topic_totals
@@ -208,6 +208,48 @@ def test_unknown_files_among_the_commits_are_ignored(catalog: Catalog) -> None:
         (commits / name).write_text("{}")
     assert catalog.snapshots() == [good]
     assert Draft.begin(catalog, SOURCE).sequence == 2
+
+
+COMMANDS: list[tuple[str, dict[str, Any]]] = [
+    ("--index-dir /i --catalog {}", {"index_dir": "file:///i"}),
+    ("--in-place --catalog {}", {"index_dir": "file:///archive%20x"}),
+    ("--no-index-files --catalog {} --layout aiven", {"index_dir": None, "layout": "aiven"}),
+    (
+        "--index-dir s3a://b/i --catalog {} --dialect live --no-check-crc --offset-index",
+        {
+            "index_dir": "s3a://b/i",
+            "build": '{"dialect": "live", "check_crc": false, "offset_index": true, "none": 1}',
+        },
+    ),
+    ("--index-dir /i --catalog {}", {"index_dir": "file:///i", "build": "damaged"}),
+]
+
+
+@each_case(("options", "settings"), COMMANDS)
+def test_a_build_with_the_options_of_a_snapshot(
+    options: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    catalog = Catalog.at(str(tmp_path))
+    snapshot = Snapshot(1, "a", "file:///archive%20x", 0, (), settings)
+    expected = f"kip33 build '/archive x' {options.format(tmp_path)}"
+    assert build_command(catalog, snapshot) == expected
+
+
+def test_a_catalog_is_behind_if_a_plan_changed_the_archive_after_its_newest_snapshot(
+    catalog: Catalog,
+) -> None:
+    write(catalog, [row(1)])
+    told: list[str] = []
+    for at_ms, is_behind in ((NOW_MS, False), (NOW_MS + 1, True), (NOW_MS + 2, True)):
+        catalog.record_change(at_ms)
+        choose(catalog, None, told.append)
+        assert (bool(told), bool(catalog.build_if_behind())) == (is_behind, is_behind)
+        told.clear()
+    choose(catalog, None, told.append, may_be_behind=True)
+    assert len(list(path_of(catalog.location).glob("commits/*.changed"))) == 1
+    write(catalog, [row(1)], now_ms=NOW_MS + 3)
+    choose(catalog, None, told.append)
+    assert (told, catalog.build_if_behind()) == ([], None)
 
 
 def test_a_newer_schema_version_is_an_error(catalog: Catalog) -> None:

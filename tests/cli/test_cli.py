@@ -34,7 +34,8 @@ def test_help_has_an_example(command: Command, subtests: pytest.Subtests) -> Non
             assert (done.exit_code, done.stderr) == (0, "")
             assert "Example: " in done.stdout
             assert f"kip33 {name or 'build'} " in done.stdout.partition("Example: ")[2]
-            assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+            long = [line for line in done.stdout.splitlines() if len(line) > 80]
+            assert [line for line in long if "Example: " not in line] == []  # a command to copy
 
 
 def test_kip33_alone_is_its_help(command: Command) -> None:

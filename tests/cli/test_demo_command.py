@@ -48,7 +48,7 @@ def test_it_says_what_is_wrong_and_what_comes_next(command: Command, tmp_path: P
     assert (done.exit_code, done.stderr) == (0, "")
     assert [one for one in ODDITIES if one.path not in done.stdout] == []
     assert f"25 segments of two brokers written to {tmp_path}/new" in done.stdout
-    assert f"Next: kip33 verify {tmp_path}/new" in done.stdout
+    assert f"next: $ kip33 verify {tmp_path}/new\n" in done.stdout
 
 
 def test_the_bytes_are_always_the_same(command: Command, tmp_path: Path) -> None:

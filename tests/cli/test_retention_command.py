@@ -2,9 +2,13 @@
 
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +165,9 @@ def test_a_plan_is_tried_and_carried_out(planned: dict[str, Any], command: Comma
 
     tried = command("retention", "apply", "plan.jsonl", "--dry-run", "--format", "jsonl")
     still = logs_of_sensors()
-    applied = command("retention", "apply", "plan.jsonl", "--fail-on", "stopped", "--result-line")
-    again = command("retention", "apply", "plan.jsonl", "--format", "json")
+    apply = ("retention", "apply", "plan.jsonl", "--delete")
+    applied = command(*apply, "--fail-on", "stopped", "--result-line")
+    again = command(*apply, "--format", "json")
 
     assert (planned["segments"], planned["left_out_segments"]) == (10, 0)
     steps = [row for row in tried.lines if row["kind"] in ("intent", "result")]
@@ -178,13 +183,55 @@ def test_a_plan_is_tried_and_carried_out(planned: dict[str, Any], command: Comma
     assert (twice["segments_deleted"], twice["segments_gone_already"]) == (0, 10)
 
 
+@pytest.mark.usefixtures("planned")
+def test_an_apply_without_a_trash_deletes_only_if_that_is_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    before, apply = logs_of_sensors(), ("retention", "apply", "plan.jsonl")
+    for options, says in (
+        ((), "would delete files for good: give --trash DIR to move them, or --delete"),
+        (("--trash", "trash", "--delete"), "trash and delete exclude each other"),
+    ):
+        with subtests.test(f"{options}"):
+            refused = command(*apply, *options)
+            assert (refused.exit_code, says in refused.stderr) == (2, True), refused
+            assert logs_of_sensors() == before
+    for answer, exit_code in (("n", 130), ("", 130), ("y", 0)):
+        with subtests.test(f"answer {answer!r}"):
+            with at_terminal(answer, monkeypatch) as shown:
+                assert command(*apply).exit_code == exit_code
+            assert (logs_of_sensors() == before) == (answer != "y")
+            asked = "Delete 10 segments (11.0 MiB) for good? --trash DIR would move them [y/N]:"
+            assert asked in b"".join(shown).decode()
+
+
+@contextmanager
+def at_terminal(answer: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Let standard input and error be a terminal, at which is typed; yield what it has shown."""
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+    os.write(ours, f"{answer}\n".encode())
+    with (
+        monkeypatch.context() as patch,
+        os.fdopen(theirs) as stdin,
+        os.fdopen(os.dup(theirs), "w") as stderr,
+    ):
+        patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "stderr", stderr)
+        yield shown
+    with suppress(OSError):  # the end of a terminal
+        while piece := os.read(ours, 1 << 16):
+            shown.append(piece)
+    os.close(ours)
+
+
 def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: Command) -> None:
     before = logs_of_sensors()
     apply = ("retention", "apply", "plan.jsonl", "--trash", "my trash")
 
     tried = command(*apply, "--dry-run")
     applied = command(*apply, "--result-line")
-    [undo] = re.findall("undo +│ kip33 (.+?) +│", applied.stdout)
+    [undo] = re.findall(r"undo: \$ kip33 (.+)", applied.stdout)
     undone = command(*shlex.split(undo), "--result-line")
     again = command(*shlex.split(undo), "--format", "json")
 
@@ -205,6 +252,37 @@ def test_what_was_moved_to_a_trash_comes_back(planned: dict[str, Any], command: 
     assert (twice["segments_put_back"], twice["segments_there_already"]) == (0, 10)
 
 
+def test_a_catalog_that_is_behind_an_apply_or_undo_is_named_until_the_next_build(
+    planned: dict[str, Any],
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
+) -> None:
+    """The command to copy is one line, however narrow the terminal is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    catalog, trash = "mine/indexes/_catalog", ("--trash", "trash")
+    readers = {
+        "search": ("search", catalog, "--time", "earliest", "--emit", "reset-offsets"),
+        "retention": ("retention", catalog, "--policy", "policy.toml"),
+        "status": ("status", catalog),
+    }
+    for mode in ("apply", "undo"):
+        done = command("retention", mode, "plan.jsonl", *trash)
+        [build] = re.findall(r"^next: \$ (kip33 build .+)$", done.stdout, re.MULTILINE)
+        mine = Path("mine").resolve()
+        assert build == f"kip33 build {mine}/archive --index-dir {mine}/indexes"
+        for name, reader in readers.items():
+            with subtests.test(f"{name} after {mode}"):
+                said = command(*reader).stderr
+                assert "the archive was changed by retention apply or undo after snapshot" in said
+                assert said.count(build) == 1
+        assert f"\n- $ {build}\n" in command("status", catalog).stdout
+        assert command(*shlex.split(build)[1:]).exit_code == 0
+        for name, reader in readers.items():
+            with subtests.test(f"{name} after {mode} and a build"):
+                assert "apply or undo" not in "".join(command(*reader)[1:])
+
+
 def test_an_undo_finds_the_plan_in_the_trash(planned: dict[str, Any], command: Command) -> None:
     """`retention --plan` has written another one under its name."""
     before, folder = logs_of_sensors(), f"trash/{planned['plan_id']}"
@@ -215,13 +293,16 @@ def test_an_undo_finds_the_plan_in_the_trash(planned: dict[str, Any], command: C
 
     assert command(*again, "--plan", "plan.jsonl", "--topic", "orders").exit_code == 0
     wrong = command("retention", "undo", "plan.jsonl", "--trash", "trash")
-    undo = re.findall("undo +│ kip33 (.+?) +│", applied.stdout + continued.stdout)
+    undo = re.findall(r"undo: \$ kip33 (.+)", applied.stdout + continued.stdout)
     undone = command(*shlex.split(undo[0]))
 
     assert undo == [
         f"retention undo {folder}/plan.jsonl --trash {one}" for one in ("trash", folder)
     ]
-    assert (elsewhere.exit_code, re.findall("(?:undo|trash|freed) +│", elsewhere.stdout)) == (0, [])
+    assert (elsewhere.exit_code, re.findall("undo:|(?:trash|freed) +│", elsewhere.stdout)) == (
+        0,
+        [],
+    )
     assert (wrong.exit_code, "trash has it as <plan id>/plan.jsonl" in wrong.stderr) == (2, True)
     assert (undone.exit_code, logs_of_sensors()) == (0, before)
 
@@ -246,7 +327,7 @@ def test_a_changed_file_stops_a_partition(command: Command) -> None:
     changed.write_bytes(changed.read_bytes() + b"more")
 
     for options, exit_code in (((), 4), (("--fail-on", "stopped"), 3)):
-        done = command("retention", "apply", "plan.jsonl", "--result-line", *options)
+        done = command("retention", "apply", "plan.jsonl", "--delete", "--result-line", *options)
 
         assert done.exit_code == exit_code
         assert changed.exists()
@@ -432,7 +513,7 @@ def test_an_apply_looks_at_the_uploads(
             elif change == "deleted":
                 log.unlink()
 
-            refused = command("retention", "apply", "plan.jsonl")
+            refused = command("retention", "apply", "plan.jsonl", "--delete")
 
             assert refused.exit_code == 2, refused
             assert "(not_uploaded)" in refused.stderr

@@ -61,7 +61,7 @@ def journal_of(archive: ExpiringArchive) -> list[dict[str, Any]]:
 
 
 def apply_command(output_format: str) -> str:
-    options = f"--max-age {FOREVER} --format {output_format} --summary s.json"
+    options = f"--delete --max-age {FOREVER} --format {output_format} --summary s.json"
     return f"{KIP33} retention apply plan.jsonl {options}"
 
 

@@ -1,30 +1,30 @@
-"""Two applies at the same time, of one plan or of two: both end, no lost file, no gap.
+"""Runs at the same time: of one plan one works, of two plans both end; no lost file, no gap.
 
 KIP33_ROUNDS is the number of rounds with two processes in the long form.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import fs
 
 from kip33.archive.segment_paths import PlannedFile
+from kip33.errors import LockedError
 from kip33.retention.apply import Applied
 from kip33.retention.apply_segment import SegmentStep
 from kip33.retention.plan import RetentionPlan
+from kip33.retention.undo import undo_plan
 from kip33.stores.locations import Location
-from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive
+from tests.builders.expiring_archive import DAY_MS, KINDS, NOW_MS, ExpiringArchive, clock
 from tests.cli.console import Finished
 from tests.faults.cut_short import WAYS, CutShort, require_sound
 from tests.faults.forks import Forks
 from tests.long_forms import one_in, short_and_long
 
 ROUNDS = short_and_long(2, 50, "KIP33_ROUNDS")
-MORE_ROUNDS = 100
+UNDER_WAY = "another apply or undo of plan"
 
 
 @pytest.fixture
@@ -37,32 +37,52 @@ def archive(tmp_path: Path) -> ExpiringArchive:
 
 
 @pytest.fixture(scope="module")
-def both(forks: Forks) -> Iterator[tuple[Forks, Forks]]:
-    with Forks() as other:
-        yield forks, other
+def three(forks: Forks) -> Iterator[list[Forks]]:
+    with Forks() as second, Forks() as third:
+        yield [forks, second, third]
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("way", one_in(len(WAYS), WAYS))
 def test_two_applies_of_one_plan(
-    archive: ExpiringArchive, both: tuple[Forks, Forks], way: str, rounds: int
+    archive: ExpiringArchive, three: list[Forks], way: str, rounds: int
 ) -> None:
     place = CutShort(archive)
     with_trash = way != "deleted"
-    helped = number = 0
-    while number < rounds or not helped:  # a busy machine may run one after the other
-        assert number < rounds + MORE_ROUNDS, "they were never at work on one segment"
-        number += 1
+    for number in range(rounds):
         place.restore()
-        for one, threads in zip(both, (2, 1), strict=True):
-            one.begin(*place.command, threads=threads, **WAYS[way])
-        ends = [one.end() for one in both]
-        assert ends == [Finished(0, "", "")] * 2, f"round {number}"
-        gone = place.require_sound(with_trash=with_trash, where=f"round {number}")
-        assert gone == place.planned
-        outcomes = Counter(path.stem.split("-", 2)[2] for path in archive.journal(place.plan))
-        helped += outcomes["intent"] > 24 or outcomes["gone_already"] > 0
+        for one in three[:2]:
+            one.begin(*place.command, **WAYS[way])
+        ends = [one.end() for one in three[:2]]
+        assert any(one == Finished(0, "", "") for one in ends), f"round {number}: {ends}"
+        assert all(is_done_or_refused(one) for one in ends), f"round {number}: {ends}"
+        assert place.require_sound(with_trash=with_trash, where=f"{number}") == place.planned
     place.finish(with_trash=with_trash)
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_an_apply_and_two_undos_of_one_plan_with_the_trash_on_another_disk(
+    archive: ExpiringArchive, three: list[Forks], rounds: int
+) -> None:
+    place = CutShort(archive)
+    apply, *undos = three
+    for number in range(rounds):
+        place.restore()
+        apply.begin(*place.command, trash=True, other_disk=True)
+        for _ in range(3):
+            for one in undos:
+                one.begin("undo", place.plan_file, place.trash, other_disk=True)
+            ended = [one.end() for one in undos]
+            assert all(map(is_done_or_refused, ended)), f"round {number}: {ended}"
+        assert is_done_or_refused(applied := apply.end()), f"round {number}: {applied}"
+        both = archive.files() | archive.trashed(place.plan)
+        assert both == place.before, f"round {number}: a file is in neither place"
+
+
+def is_done_or_refused(ended: Finished) -> bool:
+    """Return whether a run did its work, or another run was under way, or not yet."""
+    said = ended.stderr
+    return ended == Finished(0, "", "") or UNDER_WAY in said or "nothing to put back" in said
 
 
 class Interleaved:
@@ -104,75 +124,30 @@ def tiny(tmp_path: Path) -> ExpiringArchive:
     return archive
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    one_in(3, [pytest.param(first, second) for first in (0, 1) for second in (0, 1)]),
-)
-def test_an_apply_overtaken_at_any_point_by_another_of_the_same_plan(
-    tiny: ExpiringArchive, first: bool, second: bool, monkeypatch: pytest.MonkeyPatch
+def test_no_other_run_of_a_plan_begins_while_one_is_under_way(
+    tiny: ExpiringArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, interleaved = CutShort(tiny), Interleaved(tiny, monkeypatch)
     trash = Location.of(place.trash)
-    for at in itertools.count():
+    refused = []
+
+    def others() -> None:
+        before = tiny.files()
+        for other in (
+            lambda: tiny.apply(place.plan, trash=trash),
+            lambda: undo_plan(place.plan, trash, clock=clock()),
+        ):
+            with pytest.raises(LockedError, match=UNDER_WAY):
+                other()
+            refused.append(other)
+        assert tiny.files() == before
+
+    for at in range(16):
         place.restore()
-        seconds = []
-        applied = interleaved.run(
-            place.plan,
-            at,
-            lambda: seconds.append(tiny.apply(place.plan, trash=trash if second else None)),  # noqa: B023
-            trash=trash if first else None,
-        )
-        gone = place.require_sound(with_trash=bool(first and second), where=f"at {at}")
-        assert gone == place.planned
-        if not seconds:
-            break
-        assert (applied.stopped, seconds[0].stopped) == (0, 0), f"at {at}: {applied}"
-        done = [one.segments_deleted for run in (applied, *seconds) for one in run.partitions]
-        assert sum(done) == 4, f"at {at}: each by one of them"
-    assert at == 16, "4 segments, of each 2 records and 2 files"
-
-
-class MadeMeanwhile:
-    """A store on which an absent folder of a journal appears while Arrow lists it.
-
-    Arrow opens the folder; as there is none it asks whether there is one. Now there is, so it takes
-    the failure to open it for a fault, `allow_not_found` or not.
-    """
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self._local, self._make = fs.LocalFileSystem(), make
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._local, name)
-
-    def get_file_info(self, asked: Any) -> Any:
-        if isinstance(asked, fs.FileSelector) and "/retention/" in asked.base_dir:
-            folder = Path(asked.base_dir)
-            if not folder.exists():
-                self._make()
-                if folder.exists():
-                    raise FileNotFoundError(2, f"Cannot list directory '{folder}'")
-        return self._local.get_file_info(asked)
-
-
-def test_an_apply_overtaken_while_it_looks_for_a_journal(
-    tiny: ExpiringArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = CutShort(tiny)
-    seconds: list[Applied] = []
-
-    def overtake() -> None:
-        monkeypatch.undo()
-        seconds.append(tiny.apply(place.plan))
-
-    store = MadeMeanwhile(overtake)
-    monkeypatch.setattr(Location, "filesystem", lambda _: store)
-
-    [partition] = tiny.apply(place.plan).partitions
-
-    assert len(seconds) == 1
-    assert (partition.why, partition.segments_gone_already, seconds[0].stopped) == (None, 4, 0)
-    place.require_sound()
+        applied = interleaved.run(place.plan, at, others, trash=trash)
+        assert (applied.stopped, applied.segments_deleted) == (0, 4), f"at {at}: {applied}"
+    assert interleaved.points == 16, "4 segments, of each 2 records and 2 files"
+    assert len(refused) == 2 * 16
 
 
 @pytest.mark.parametrize("longer_first", one_in(2, [True, False]))

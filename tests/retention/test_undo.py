@@ -13,11 +13,19 @@ import pytest
 
 from kip33.errors import LockedError, PlanError
 from kip33.formats.partition_metadata import PartitionMetadata
+from kip33.retention.apply_segment import Run
 from kip33.retention.plan import RetentionPlan, with_plan_id
 from kip33.retention.undo import Undone, undo_plan
 from kip33.stores.locations import Location
 from tests.archive.test_broker_locks import held_by_another
-from tests.builders.expiring_archive import A, B, ExpiringArchive, clock, event
+from tests.builders.expiring_archive import (
+    A,
+    B,
+    ExpiringArchive,
+    clock,
+    event,
+    only_within_a_directory,
+)
 from tests.cases import each_case
 
 OLD_ID, NEW_ID = "bn9RMmT4REWVDFQzf3IUaQ", "tqimKeZwStOEOwRzT3L5oQ"
@@ -84,6 +92,19 @@ def test_an_undo_makes_the_archive_what_it_was(applied: Applied) -> None:
     again = applied.undo()
     assert [one.segments_there_already for one in again.partitions] == [4, 4]
     assert (again.segments_put_back, again.findings) == (0, [])
+
+
+def test_an_undo_that_an_apply_may_run_beside_leaves_its_copies_in_the_trash(
+    applied: Applied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "is_surely_alone", False)
+    monkeypatch.setattr(os, "rename", only_within_a_directory(os.rename))
+    moved = applied.archive.trashed(applied.plan)
+    assert applied.undo().segments_put_back == 8
+    assert applied.archive.files() == applied.before
+    assert applied.archive.trashed(applied.plan) == moved
+    again = applied.undo()
+    assert [one.segments_there_already for one in again.partitions] == [4, 4]
 
 
 def test_a_plan_that_was_undone_is_not_applied_again(applied: Applied) -> None:
@@ -240,6 +261,36 @@ def test_only_what_an_apply_of_the_plan_moved_comes_back(applied: Applied) -> No
     assert applied.archive.files() == applied.before
     with pytest.raises(PlanError, match=r"no apply of plan .* moved a file"):
         applied.undo(applied.archive.plan(now_ms=applied.plan.basis.now_ms - 1))
+
+
+@each_case("is_in_trash", (True, False))
+def test_a_journal_that_went_with_an_old_catalog_is_replaced_by_the_plan_in_the_trash(
+    is_in_trash: bool, tmp_path: Path
+) -> None:
+    applied = Applied(tmp_path)
+    shutil.rmtree(applied.archive.folder / "catalog/retention")
+    if not is_in_trash:
+        (applied.trash / applied.plan.plan_id / "plan.jsonl").unlink()
+        with pytest.raises(PlanError, match="nothing to put back"):
+            applied.undo()
+        return
+    applied.trashed(200).unlink()
+    undone = applied.undo()
+    assert [one.segments_moved for one in undone.partitions] == [4, 4]
+    assert [one.segments_put_back for one in undone.partitions] == [1, 4]
+    assert applied.missing() == applied.of_segments(200, 100, 0)
+
+
+def test_a_plan_that_was_undone_without_its_journal_is_not_applied_again(applied: Applied) -> None:
+    shutil.rmtree(applied.archive.folder / "catalog/retention")
+    assert applied.undo().segments_put_back == 8
+    assert applied.archive.files() == applied.before
+    again = applied.archive.apply(applied.plan).partitions[0]
+    assert "was put back after this plan deleted it" in (again.why or "")
+    with pytest.raises(
+        PlanError, match=r"no apply of plan .* moved a file, and file://.* has none"
+    ):
+        applied.undo()
 
 
 def test_what_was_deleted_is_said_to_be(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pyarrow import fs
 
 from kip33.errors import LocationError
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import one_line, opened, read_whole, scanned, size_of
+from kip33.stores.files import entries_of, one_line, opened, read_whole, scanned, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish, remove_quietly
 from tests.cases import each_case
@@ -160,3 +160,24 @@ def test_ranges_of_a_remote_file_go_into_any_view(
         assert bytes(view) == data[100:200]
         assert view_at is not None
         assert bytes(view_at(250)) == data[250:]
+
+
+class _MadeMeanwhile:
+    """A store on which a folder appears after Arrow could not open it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._local = folder, fs.LocalFileSystem()
+
+    def get_file_info(self, asked: fs.FileSelector) -> Any:
+        if not self._folder.exists():
+            self._folder.mkdir()
+            raise FileNotFoundError(2, f"Cannot list directory '{self._folder}'")
+        return self._local.get_file_info(asked)
+
+
+def test_a_folder_that_is_made_while_it_is_listed_has_no_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _MadeMeanwhile(tmp_path / "new")
+    monkeypatch.setattr(Location, "filesystem", lambda _: store)
+    assert entries_of(Location.of(tmp_path / "new")) == []

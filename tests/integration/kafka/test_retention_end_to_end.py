@@ -233,7 +233,7 @@ class Tried(NamedTuple):
 
 def apply(cluster: Cluster, *options: str) -> Tried:
     before = cluster.files()
-    command = (KIP33, "retention", "apply", cluster.root / "plan.jsonl", *options)
+    command = (KIP33, "retention", "apply", cluster.root / "plan.jsonl", "--delete", *options)
     return Tried(cluster, subprocess_of(*command, cwd=cluster.root), before, cluster.files())
 
 

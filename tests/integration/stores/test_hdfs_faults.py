@@ -139,7 +139,7 @@ def test_without_a_data_node_nothing_is_half_done_and_afterwards_all_is(
     build = ("build", f"{place.uri}/logs", "--index-dir", tmp_path / "new", "--format", "json")
     count = ("count", catalog, "--topic", "payments", "--per", "365d", "--format", "jsonl")
     restore = ("restore", f"{place.uri}/logs", "--topic", "payments", "--to", log_dir)
-    apply = ("retention", "apply", plan)
+    apply = ("retention", "apply", plan, "--delete")
     whole, before = place.run(*count), place.files("logs").keys()
     assert whole.code == 0, whole.err
     hdfs_server.stop_datanode()
