@@ -12,12 +12,14 @@ import pyarrow as pa
 from kip33.formats.times import TIME_FIELDS, time_name
 from kip33.rules.segment_notes import SegmentNote
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 FIRST_IN_ORDER: Final = 5
 """Rows of earlier versions are in any order, and only a build reads them: it commits this version.
 
 Their columns become these in `catalog.earlier_versions`.
 """
+FIRST_NAMED_BY_NUMBER: Final = 6
+"""Commit files of earlier versions have the snapshot's id in their names, too."""
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory

@@ -111,7 +111,7 @@ def path_of(place: Location) -> Path:
 
 def commit_path(catalog: Catalog, snapshot: Snapshot) -> Path:
     """Return the commit file."""
-    return path_of(catalog.commit_place(snapshot.name))
+    return path_of(catalog.commit_place(snapshot.commit_name))
 
 
 def part_path(catalog: Catalog, snapshot: Snapshot, number: int = 0) -> Path:
@@ -219,3 +219,4 @@ def as_earlier_version(
         more = [*listed[4:6], len(footer), zlib.crc32(footer)] if in_order else []
         listed[2:] = [len(data), zlib.crc32(data), *more]
     path.write_text(json.dumps(record | {"schema_version": 5 if in_order else version}))
+    path.rename(path.with_name(f"{snapshot.name}.json"))
