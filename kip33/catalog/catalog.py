@@ -31,7 +31,6 @@ from pyarrow import fs
 
 from kip33.catalog.schema import (
     FIRST_IN_ORDER,
-    FIRST_NAMED_BY_NUMBER,
     PARTS,
     SCHEMA_VERSION,
     SEGMENTS,
@@ -90,8 +89,7 @@ class Snapshot:
     @property
     def commit_name(self) -> str:
         """Return the name of its commit file, without its end."""
-        is_number = self.schema_version >= FIRST_NAMED_BY_NUMBER
-        return commit_name(self.sequence) if is_number else self.name
+        return commit_name(self.sequence) if self.is_in_order else self.name
 
     @property
     def created_time(self) -> UtcTime:

@@ -13,13 +13,12 @@ from kip33.formats.times import TIME_FIELDS, time_name
 from kip33.rules.segment_notes import SegmentNote
 
 SCHEMA_VERSION: Final = 6
-FIRST_IN_ORDER: Final = 5
-"""Rows of earlier versions are in any order, and only a build reads them: it commits this version.
+FIRST_IN_ORDER: Final = 6
+"""Only a build reads rows of earlier versions: it commits this version. Some are in any order.
 
-Their columns become these in `catalog.earlier_versions`.
+Their columns become these in `catalog.earlier_versions`. Their commit files have the snapshot's id
+in their names, too.
 """
-FIRST_NAMED_BY_NUMBER: Final = 6
-"""Commit files of earlier versions have the snapshot's id in their names, too."""
 
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("log_dir", pa.string()),  # between SOURCE and the partition's directory
@@ -86,6 +85,13 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("leader_epochs", pa.list_(pa.int32())),
     pa.field("leader_epoch_offsets", pa.list_(pa.int64())),
     pa.field("batches_crc32", pa.int64()),  # of the CRCs of its batches; null: unknown
+    # Whether a batch has an earlier leader epoch than one before it: then epochs show nothing.
+    pa.field("epochs_fall", pa.bool_()),
+    # Of the partition's `leader-epoch-checkpoint`, in the row of its first segment; null: unknown.
+    pa.field("checkpoint_epochs", pa.list_(pa.int32())),
+    pa.field("checkpoint_epoch_offsets", pa.list_(pa.int64())),
+    # Of the log directory's `log-start-offset-checkpoint`, likewise; null: not there, or unknown.
+    pa.field("log_start_offset", pa.int64()),
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The columns that builds fill in and that kip33 works with."""

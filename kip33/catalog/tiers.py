@@ -22,10 +22,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
+from kip33.catalog.logs import (
+    IS_REMOTE,
+    IS_UPLOAD,
+    OF_LOGS,
+    OUTSIDE_FROM,
+    UNSURE_FROM,
+    UNTIL,
+    Logs,
+    logs_of,
+)
 from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_ids
 from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
+from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -60,8 +71,7 @@ OF_UNION: Final = (
 )
 """The columns that `united` needs."""
 
-IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
-OUTSIDE_FROM, UNTIL, UNSURE_FROM = "outside_from", "until_offset", "unsure_from"
+IS_COPY, IS_DIFFERENT = "is_copy", "is_different"
 LATEST_EPOCH = "latest_epoch"
 _FLAGS, _OFFSETS = (IS_REMOTE, IS_COPY, IS_DIFFERENT), (OUTSIDE_FROM, UNTIL, UNSURE_FROM)
 ADDED: Final = (*_FLAGS, *_OFFSETS, LATEST_EPOCH)
@@ -94,6 +104,18 @@ class CatalogSnapshot(NamedTuple):
     def pieces(self, columns: Sequence[str], topics: Topics = None) -> Iterator[pa.Table]:
         """Yield what `rows` returns, one row group at a time."""
         return self.catalog.read_pieces(self.snapshot, list(columns), topics)
+
+    def copies(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
+        """The rows of all copies of the logs, for `catalog.logs`."""
+        rows = self.rows(_needed(columns), topics)
+        is_remote = pa.nulls(rows.num_rows, pa.bool_())
+        return _of_copies(rows, is_remote, pa.repeat(_is_remote(self), rows.num_rows))
+
+    def logs(
+        self, columns: Sequence[str], topics: Topics = None, replica: str | None = None
+    ) -> Logs:
+        """The logs of some topics, with these columns; CatalogError if a part is damaged."""
+        return logs_of(self.copies(columns, topics), replica)
 
     def log_rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
         """Return the rows as `Tiers.log_rows` does: no segment has what ADDED tells."""
@@ -166,6 +188,18 @@ class Tiers:
                 self.warn(line)
         return local, remote
 
+    def copies(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
+        """The rows of all copies of the logs, for `catalog.logs`; errors as of `rows`."""
+        local, remote = self._read(_needed(columns), topics)
+        is_remote = np.arange(local.num_rows + remote.num_rows) >= local.num_rows
+        return _of_copies(pa.concat_tables([local, remote]), *[pa.array(is_remote)] * 2)
+
+    def logs(
+        self, columns: Sequence[str], topics: Topics = None, replica: str | None = None
+    ) -> Logs:
+        """The logs that both tiers make up, with these columns; errors as of `rows`."""
+        return logs_of(self.copies(columns, topics), replica)
+
     def tables(
         self, columns: Sequence[str], topics: Collection[str] | None = None
     ) -> Iterator[pa.Table]:
@@ -200,6 +234,15 @@ class Tiers:
             unplaced += [row | {"log_dir": one} for one in log_dirs or [row["log_dir"]]]
         others = _of_no_tier(pa.Table.from_pylist(unplaced, local.schema))
         return pa.concat_tables([rows, others]).select([*columns, *ADDED])
+
+
+def _needed(columns: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys((*columns, *OF_LOGS, *OF_TOPICS))]
+
+
+def _of_copies(rows: pa.Table, is_remote: Any, is_upload: Any) -> pa.Table:
+    rows = rows.append_column(IS_REMOTE, is_remote).append_column(IS_UPLOAD, is_upload)
+    return with_older_topics(rows)
 
 
 def extent_of(row: Row) -> Extent:

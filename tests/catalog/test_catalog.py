@@ -103,20 +103,6 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_rows_of_some_topics_are_read_from_parts_with_the_columns_of_version_4(
-    catalog: Catalog,
-) -> None:
-    notes = ["index_hides_damage"]
-    rows = [row(0, topic="a"), row(1, topic="b", notes=notes, status="truncated")]
-    snapshot = write(catalog, rows)
-    as_earlier_version(catalog, snapshot, 4, in_order=True)
-    columns = ["partition", "notes", "time_index_matches"]
-    read = [*catalog.read_pieces(choose(catalog, None).snapshot, columns, ["b"])]
-    assert pa.concat_tables(read).to_pylist() == [
-        {"partition": 1, "notes": notes, "time_index_matches": True}
-    ]
-
-
 def test_a_snapshot_without_rows(catalog: Catalog) -> None:
     assert catalog.read(write(catalog, [])).equals(SEGMENTS.empty_table())
     nothing = write(catalog)

@@ -47,11 +47,16 @@ from kip33.archive.directory import (
     entries,
     parent_of,
 )
-from kip33.archive.index_listing import add_segments, index_files, unfinished_of
+from kip33.archive.index_listing import (
+    NO_SMALL_FILES,
+    add_segments,
+    index_files,
+    unfinished_of,
+)
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir, parse_segment_file
-from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
-from kip33.stores.files import FileStatus, is_file, listed_status
+from kip33.formats.partition_metadata import parse_topic_id
+from kip33.stores.files import is_file
 
 LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point to missing files"
@@ -73,7 +78,7 @@ def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
     partition = names.partition(visit)
     infos = entries(directory, visit, partition)
     logs = []
-    metadata: FileStatus | None = None
+    small_files = NO_SMALL_FILES
     for info in infos:
         name = info.base_name
         if not is_file(info) and info.type == fs.FileType.Directory:
@@ -82,14 +87,14 @@ def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
             base_offset = names.base_offset(directory, name)
             if base_offset is not None:
                 logs.append((base_offset, info))
-        elif name == PARTITION_METADATA:
-            metadata = listed_status(visit.place, info)
+        else:
+            small_files = small_files.with_file(visit.place, info)
     if partition and names.count_others:
         names.count_others(directory, {info.base_name for info in infos})
     if partition and logs:
         file_names = [info.base_name for _, info in logs]
         files = index_files(directory, visit, infos, file_names, names.unfinished)
-        add_segments(directory, visit, partition, logs, files, metadata)
+        add_segments(directory, visit, partition, logs, files, small_files)
     return directory
 
 
