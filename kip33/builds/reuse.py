@@ -47,7 +47,7 @@ class Cause(StrEnum):
     LOG = "the log: its size and modification time"
     SETTINGS = "the settings of the build"
     INDEX_FILES = "the index files that the row names: their sizes and modification times"
-    NEXT_SEGMENT = "where the next segment begins, or that there is none"
+    NEXT_SEGMENT = "where the next segment begins, or that the log is the last one"
     EARLIER_SEGMENTS = "transactions and timestamps of earlier segments"
     PRODUCER_SNAPSHOT = "the `.snapshot` beside the log, or beside an earlier one"
     BROKER_INDEXES = "in place: the `.index` and the `.txnindex` of a broker"
@@ -128,8 +128,8 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     """What else decides the rows of a LISTING, as a list for each.
 
     These are the next segment's base offset, the modification time of the `.snapshot` beside the
-    log and, in place, those of the `.index` and the `.txnindex`; -1: there is none. -2: the next
-    segment begins at the same offset.
+    log and, in place, those of the `.index` and the `.txnindex`; -1: no such file or segment. -2:
+    the next segment begins at the same offset.
     """
     is_last = pc.fill_null(files["active_segment"], True).to_numpy()
     following = pc.fill_null(files["next_base_offset"], _NEXT_UNKNOWN).to_numpy()
@@ -137,7 +137,7 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     columns.append(_int64s(files["producer_snapshot_modified_ms"]))
     for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION):
         times = _int64s(files[f"target_{kind}_modified_ms"])
-        if ours_column(kind) in files.column_names:  # read now: the row names what is left of ours
+        if ours_column(kind) in files.column_names:  # read now: the row names what stays of these
             times = np.where(files[ours_column(kind)].to_numpy(), _NO_FILE, times)
         columns.append(times if build.in_place else np.full(files.num_rows, _NO_FILE))
     offsets: Any = pa.array(np.arange(files.num_rows + 1, dtype=np.int32) * _DECIDING)
