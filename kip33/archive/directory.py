@@ -51,6 +51,7 @@ class Segment(NamedTuple):
     target_offset_index_modified_ms: int | None = None
     target_transaction_index_bytes: int | None = None
     target_transaction_index_modified_ms: int | None = None
+    producer_snapshot_modified_ms: int | None = None
     source: Location | None = None  # the base of `path`; only `list_segments` sets it
 
     def __repr__(self) -> str:

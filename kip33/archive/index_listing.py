@@ -21,6 +21,7 @@ UNKNOWN_STATUS: Final = FileStatus(-2, None)  # the file may exist: no file has 
 _NO_FILE: Final = (None, None)  # in place of a FileStatus
 # Time indexes of other designs end in `.index`, too.
 INDEX_SUFFIXES: Final = tuple(kind.suffix for kind in IndexKind)
+_SNAPSHOT: Final = ".snapshot"  # producers at a segment's start
 _FILES: Final = (*(kind.file for kind in IndexKind), "snapshot", *DRAFT_FILES)  # that kip33 writes
 _KINDS: Final = "|".join(map(re.escape, _FILES))
 Statuses: TypeAlias = dict[str, FileStatus]
@@ -144,6 +145,9 @@ def add_segments(
         for of_kind in of_kinds:
             found: list[Any] = [statuses.get(name, _NO_FILE) for name in of_kind]
             columns += map(list, zip(*found, strict=True))
+    stems = (name.removesuffix(".log") for name in names)  # in tiered storage with an id
+    snapshots = (f"{stem}{_SNAPSHOT}" if stem.isdigit() else "" for stem in stems)
+    columns.append([beside.get(name, _NO_FILE)[1] for name in snapshots])
     directory.logs.append(columns)
 
 
@@ -170,11 +174,12 @@ def list_target(
 
 
 def index_statuses(place: Location, infos: Infos) -> Statuses:
-    """Return the index files among the entries of the directory `place`, by their names."""
+    """Return the index files, and `.snapshot`s, among the entries of the directory `place`."""
+    suffixes = (*INDEX_SUFFIXES, _SNAPSHOT)
     return {
         name: listed_status(place, info)
         for info in infos
-        if (name := info.base_name).endswith(INDEX_SUFFIXES) and is_file(info)
+        if (name := info.base_name).endswith(suffixes) and is_file(info)
     }
 
 

@@ -75,6 +75,7 @@ for _where, _kinds in (("beside", (IndexKind.TIME, IndexKind.OFFSET)), ("target"
     for _kind in _kinds:
         _FIELDS.append(pa.field(f"{_where}_{_kind}_bytes", pa.int64()))
         _FIELDS.append(pa.field(f"{_where}_{_kind}_modified_ms", pa.int64()))
+_FIELDS.append(pa.field("producer_snapshot_modified_ms", pa.int64()))  # of the file beside the log
 LISTING: Final = pa.schema(_FIELDS)
 """Size and time are those at listing; a file may have changed before it is read."""
 

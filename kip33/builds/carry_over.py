@@ -25,9 +25,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.listing import CHECKPOINTS
 from kip33.archive.sources import matches
-from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
+from kip33.builds.build_options import BuildSpec
+from kip33.builds.reuse import (
+    DEPENDS_ON,
+    Cause,
+    Int64s,
+    ListingMatch,
+    Mask,
+    ReusableRows,
+    decided_by,
+    may_change_unseen,
+)
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.difference import differs
 from kip33.catalog.draft import Draft
@@ -39,7 +48,7 @@ from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
 
 LEAVE: Final = -1
-LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms", *CHECKPOINTS)
+LISTED: Final = [name for name, causes in DEPENDS_ON.items() if causes == {Cause.LISTING}]
 SETTINGS: Final = (
     *BUILD_SETTINGS,
     *("time_index_matches", "offset_index_matches", "file_time_offset"),
@@ -89,6 +98,7 @@ class CarryOver(NamedTuple):
 
 
 def plan_carry_over(
+    build: BuildSpec,
     snapshot: Snapshot,
     known: ReusableRows,
     match: ListingMatch,
@@ -119,7 +129,7 @@ def plan_carry_over(
         taken=taken | carried,
         unsettled=unsettled,
         listed_at=listed_at,
-        listed=files.select(LISTED),
+        listed=files.append_column("decided_by", decided_by(build, files)).select(LISTED),
         gone=dropped,
         reused=len(reused),
         carried=int(carried.sum()),

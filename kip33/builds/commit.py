@@ -4,6 +4,8 @@ Bins are built between `begin_build` and `commit_build`.
 """
 
 import json
+import random
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,8 +25,16 @@ from kip33.builds.orphans import NAMED_BY_ROWS, merge_orphans, without_named
 from kip33.builds.plan import BuildPlan, plan_build
 from kip33.builds.task import TaskResult, build_bin
 from kip33.builds.transaction_files import finish_transactions
-from kip33.catalog.catalog import Candidate, Catalog, Snapshot, Warn, id_of
-from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS, Draft, read_claims
+from kip33.catalog.catalog import Candidate, Catalog, Snapshot, Warn
+from kip33.catalog.draft import (
+    CLAIMS,
+    DEAD_AFTER_MS,
+    STAYS,
+    Draft,
+    NumberTakenError,
+    next_number,
+    read_claims,
+)
 from kip33.catalog.holes import DirectoriesOfPartitions, hole_totals, read_holes
 from kip33.catalog.ordered_parts import parts_in_order, write_parts
 from kip33.catalog.orphan_list import read_orphans
@@ -55,7 +65,9 @@ from kip33.stores.own_files import (
 )
 from kip33.stores.progress import Phase, Progress
 
-MOST_MERGES: Final = 10  # per build: other builds may commit at the same moment repeatedly
+MOST_COMMIT_ATTEMPTS: Final = 200  # each is lost to another build's commit
+FIRST_WAIT_S: Final = 0.01  # at most, after the first; doubled after each
+LONGEST_WAIT_S: Final = 10.0
 _STATES: Final = {
     "written": IndexFileState.WRITTEN,
     "kept": IndexFileState.KEPT,
@@ -99,7 +111,8 @@ def _remove_unfinished(plan: BuildPlan) -> None:
     One that goes on after the commit of its build cannot rename its file then, and its result is
     not used.
     """
-    committed = set(map(id_of, plan.catalog.commit_names())) if plan.unfinished else set()
+    snapshots = plan.catalog.snapshots() if plan.unfinished else []
+    committed = {snapshot.snapshot_id for snapshot in snapshots}
     for place, last_modified_ms in plan.unfinished:
         if run_of(place) in committed or plan.now_ms - last_modified_ms >= DEAD_AFTER_MS:
             remove_quietly(place)
@@ -201,8 +214,9 @@ def _commit(
 ) -> tuple[Snapshot, int, list[str]]:
     """Commit a build's rows, merged with those that other builds committed since it began.
 
-    Returns the snapshot, how many of its rows come from other builds, and warnings. Two builds that
-    commit at the same moment write two snapshots with one number; each then merges the other's.
+    Returns the snapshot, how many of its rows come from other builds, and warnings. Of builds that
+    commit at the same moment one gets the next number. The others wait, each for another time,
+    merge its rows, and try again.
     """
     catalog, base = plan.catalog, plan.scope.base
     settings = {
@@ -210,37 +224,39 @@ def _commit(
         "index_dir": plan.build.index_dir.uri if plan.build.kinds else None,
         "layout": plan.build.layout,
     }
-    folder = draft.staging
-    known = {base.name} if base else set()
+    known = base.name if base else None
     rows_of_others = 0
     orphans = plan.orphans.table
     warnings: list[str] = []
-    newer = _newest_unmerged(catalog, known)
-    for _ in range(MOST_MERGES):
-        while newer:
-            own = partial(catalog.read_parts, folder, parts)
+    for attempt in range(MOST_COMMIT_ATTEMPTS):
+        number = next_number(catalog)
+        if newer := _newest_unmerged(catalog, known):
+            own = partial(catalog.read_parts, draft.staging, parts)
             tables, rows_of_others = merge(catalog, own, newer, plan.scope)
-            parts, folder = tuple(write_parts(draft, tables)), draft.staging
+            parts = tuple(write_parts(draft, tables))
             orphans, problem = _merged_orphans(
-                plan, orphans, newer, catalog.read_parts(folder, parts, NAMED_BY_ROWS)
+                plan, orphans, newer, catalog.read_parts(draft.staging, parts, NAMED_BY_ROWS)
             )
             warnings += [problem] if problem else []
-            known.add(newer.name)
-            newer = _newest_unmerged(catalog, known)
-        snapshot = draft.commit(
-            parts,
-            settings=settings,
-            now_ms=plan.now_ms,
-            orphans=orphans,
-            still_claimed=_still_claimed(plan),
-        )
-        known.add(snapshot.name)
-        newer = _committed_beside(catalog, snapshot, known)
-        if newer is None:
-            break
-        draft = Draft.begin(catalog, plan.build.source)
-        parts, folder = snapshot.parts, catalog.snapshot_folder(snapshot.name)
-    return snapshot, rows_of_others, warnings
+            known = newer.name
+        try:
+            snapshot = draft.commit(
+                parts,
+                settings=settings,
+                now_ms=plan.now_ms,
+                number=number,
+                orphans=orphans,
+                still_claimed=_still_claimed(plan),
+            )
+        except NumberTakenError:
+            longest_s = min(FIRST_WAIT_S * 2**attempt, LONGEST_WAIT_S)
+            threading.Event().wait(random.uniform(0, longest_s))
+        else:
+            return snapshot, rows_of_others, warnings
+    raise CatalogError(
+        f"{catalog.location.uri}: {MOST_COMMIT_ATTEMPTS} times another build committed first; "
+        f"{STAYS}: run the command again"
+    )
 
 
 def _still_claimed(plan: BuildPlan) -> Column:
@@ -271,24 +287,13 @@ def _merged_orphans(
     return (without_named(merged, rows) if merged.num_rows else merged), None
 
 
-def _newest_unmerged(catalog: Catalog, known: set[str]) -> Snapshot | None:
-    """Return the newest undamaged snapshot, None if this build has already merged it."""
+def _newest_unmerged(catalog: Catalog, known: str | None) -> Snapshot | None:
+    """Return the newest undamaged snapshot after `known`, the last one that is merged, or none."""
     for candidate in catalog.candidates():
-        if candidate.name in known:
+        if known and candidate.name <= known:
             return None
         if _is_whole(catalog, candidate):
             return candidate.snapshot
-    return None
-
-
-def _committed_beside(catalog: Catalog, snapshot: Snapshot, known: set[str]) -> Snapshot | None:
-    """Return a snapshot with this one's number, or a newer one, that is not merged yet."""
-    for candidate in catalog.candidates():
-        beside = candidate.snapshot
-        if beside and beside.sequence < snapshot.sequence:
-            return None
-        if candidate.name not in known and _is_whole(catalog, candidate):
-            return beside
     return None
 
 

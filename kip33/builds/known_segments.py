@@ -153,9 +153,8 @@ def known_segments(
         times = earlier_timestamps(catalog, newest, files, listed.uris, reusable)
         reusable = times.reusable
     suspect = is_in(build.index_uris(known.log_uri), past.suspect)
-    carry_over = plan_carry_over(
-        newest, known, match._replace(reusable=reusable), files, scope, suspect=suspect
-    )
+    match = match._replace(reusable=reusable)
+    carry_over = plan_carry_over(build, newest, known, match, files, scope, suspect=suspect)
     is_still_orphaned = still_orphaned(matched, ours, build.kinds)
     orphaned = find_orphans(
         build, known, carry_over.gone, suspect, earlier.filter(pa.array(is_still_orphaned)), scope
@@ -223,7 +222,10 @@ def _depend_on_changes(
     match: ListingMatch,
     reusable: Mask,
 ) -> Mask:
-    """Return which of the `reusable` rows must be read again: an earlier segment is read."""
+    """Return which of the `reusable` rows must be read again: an earlier segment is read.
+
+    Or a `.snapshot` beside it, or beside an earlier one, is another.
+    """
     files = listed.files
     if not known.rows or IndexKind.OFFSET not in build.kinds:
         return np.zeros(files.num_rows, bool)
@@ -240,6 +242,7 @@ def _depend_on_changes(
     still_unread = tried[~can_be_opened]
     sources = np.where(changed, numbers, -1)
     sources[still_unread] = -1
+    sources[match.other_snapshot] = numbers[match.other_snapshot]
     ends = np.full(files.num_rows, -1)
     ends[still_unread] = still_unread
     last_changed = np.maximum.accumulate(sources)

@@ -1,20 +1,17 @@
 """Decide which rows of the newest snapshot can be reused for the current listing.
 
-A row is reused if the log has the same URI, size and modification time, the build has the same
-settings, and the index files that the row names have the sizes and modification times it names.
+A row is reused if nothing has changed of what its columns depend on: DEPENDS_ON says what that is.
 
 A log that was modified less than 2 s before the listing that gave the row, or before this listing,
 is read again: it may have changed since then at the same size and time. `unreadable` and `archived`
-rows are always tried again. `unverified` rows are reused only by another `--read tail` build, and
-only while the offset of their index does not conflict with the next segment. With
-`--untimestamped`, a log without timestamps is read again if its index should have another entry
-now: another segment follows, or the log is no longer the last.
+rows are always tried again. `unverified` rows are reused only by another `--read tail` build.
 
 Rows of before schema 6 do not say whether leader epochs fall, so their logs are read again, once.
 `--read tail` reads such a log only if the index is its own: otherwise its row would say less.
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.archive.listing import Column, uris_beside
+from kip33.archive.listing import CHECKPOINTS, Column, uris_beside
 from kip33.builds.build_options import BuildSpec
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.schema import BUILD_SETTINGS, have_note
@@ -31,7 +28,7 @@ from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import SegmentNote
 from kip33.rules.segment_summary import NOT_READ, READ_STATUSES, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED
-from kip33.rules.untimestamped import NO_ENTRY, Untimestamped, entry_offsets
+from kip33.rules.untimestamped import Untimestamped
 
 Mask = npt.NDArray[np.bool_]
 Ours: TypeAlias = dict[IndexKind, Mask]
@@ -40,6 +37,62 @@ Ours: TypeAlias = dict[IndexKind, Mask]
 TIME and OFFSET are the same: both files are ours, if the build writes both.
 """
 Int64s = npt.NDArray[np.int64]
+
+
+class Cause(StrEnum):
+    """What a column of a catalog depends on; each member is its own text."""
+
+    PLACE = "where the log is"
+    LISTING = "what is listed each night: a row that is reused takes it from the listing"
+    LOG = "the log: its size and modification time"
+    SETTINGS = "the settings of the build"
+    INDEX_FILES = "the index files that the row names: their sizes and modification times"
+    NEXT_SEGMENT = "where the next segment begins, or that the log is the last one"
+    EARLIER_SEGMENTS = "transactions and timestamps of earlier segments"
+    PRODUCER_SNAPSHOT = "the `.snapshot` beside the log, or beside an earlier one"
+    BROKER_INDEXES = "in place: the `.index` and the `.txnindex` of a broker"
+
+
+_SCANNED: Final = (Cause.LOG, Cause.SETTINGS)
+_OF_FILE: Final = ("bytes", "modified_ms", "crc32c")
+DEPENDS_ON: Final[dict[str, frozenset[Cause]]] = {
+    name: frozenset(causes)
+    for names, causes in (
+        (("log_dir", "topic", "partition", "base_offset", "log_uri"), (Cause.PLACE,)),
+        (("active_segment", "topic_id", "partition_metadata_modified_ms"), (Cause.LISTING,)),
+        ((*CHECKPOINTS, "decided_by"), (Cause.LISTING,)),
+        (("size_bytes", "last_modified_ms"), (Cause.LOG,)),
+        ((*BUILD_SETTINGS, "kip33_version"), (Cause.SETTINGS,)),
+        (("last_offset", "valid_bytes", "batch_count", "record_count"), _SCANNED),
+        (("first_batch_timestamp", "max_timestamp", "offset_of_max_timestamp"), _SCANNED),
+        (("largest_timestamp", "largest_timestamp_source", "smallest_timestamp"), _SCANNED),
+        (("timestamp_types", "magics", "codecs", "out_of_order_batches"), _SCANNED),
+        (("leader_epochs", "leader_epoch_offsets", "batches_crc32", "epochs_fall"), _SCANNED),
+        (("status", "error"), (*_SCANNED, Cause.NEXT_SEGMENT)),
+        (
+            ("time_index_entries", "file_time_offset", "time_index_matches"),
+            (*_SCANNED, Cause.NEXT_SEGMENT, Cause.EARLIER_SEGMENTS, Cause.INDEX_FILES),
+        ),
+        (
+            ("index_uri", "index_file", *(f"time_index_{what}" for what in _OF_FILE)),
+            (*_SCANNED, Cause.NEXT_SEGMENT, Cause.EARLIER_SEGMENTS, Cause.INDEX_FILES),
+        ),
+        (
+            ("offset_index_matches", *(f"offset_index_{what}" for what in _OF_FILE)),
+            (*_SCANNED, Cause.NEXT_SEGMENT, Cause.INDEX_FILES, Cause.BROKER_INDEXES),
+        ),
+        (
+            ("open_transactions", *(f"transaction_index_{what}" for what in _OF_FILE)),
+            (*_SCANNED, Cause.EARLIER_SEGMENTS, Cause.PRODUCER_SNAPSHOT, Cause.INDEX_FILES),
+        ),
+        (("notes", "index_error"), set(Cause) - {Cause.PLACE, Cause.LISTING}),
+    )
+    for name in names
+}
+"""What each column of SEGMENTS depends on. A row is read again if one of its causes has changed.
+
+Open transactions of segments that were deleted since stay known: they are true, and in no file.
+"""
 SETTLED_MS: Final = 2_000  # coarsest resolution of file times: two changes within it look like one
 SET_AHEAD_MS: Final = 86_400_000
 NULL_NUMBER: Final = -1  # for a null size or time: no file has it
@@ -50,8 +103,8 @@ _COLUMNS: Final = [
     "topic_id",
     "partition_metadata_modified_ms",
     "base_offset",
-    "offset_of_max_timestamp",
     "size_bytes",
+    "valid_bytes",
     "last_modified_ms",
     "index_uri",
     "open_transactions",
@@ -62,10 +115,64 @@ _COLUMNS: Final = [
     "index_file",
     "notes",
     "max_timestamp",
-    "batch_count",
-    "file_time_offset",
     "epochs_fall",
+    "decided_by",
 ]
+
+
+_NO_FILE, _NEXT_UNKNOWN, _NOT_TOLD = -1, -2, -3  # no offset and no time is negative
+_DECIDING: Final = 4
+
+
+def decided_by(build: BuildSpec, files: pa.Table) -> Any:
+    """What else decides the rows of a LISTING, as a list for each.
+
+    These are the next segment's base offset, the modification time of the `.snapshot` beside the
+    log and, in place, those of the `.index` and the `.txnindex`; -1: no such file or segment. -2:
+    the next segment begins at the same offset.
+    """
+    is_last = pc.fill_null(files["active_segment"], True).to_numpy()
+    following = pc.fill_null(files["next_base_offset"], _NEXT_UNKNOWN).to_numpy()
+    columns = [np.where(is_last, _NO_FILE, following)]
+    columns.append(_int64s(files["producer_snapshot_modified_ms"]))
+    for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION):
+        times = _int64s(files[f"target_{kind}_modified_ms"])
+        if ours_column(kind) in files.column_names:  # read now: the row names what stays of these
+            times = np.where(files[ours_column(kind)].to_numpy(), _NO_FILE, times)
+        columns.append(times if build.in_place else np.full(files.num_rows, _NO_FILE))
+    offsets: Any = pa.array(np.arange(files.num_rows + 1, dtype=np.int32) * _DECIDING)
+    return pa.ListArray.from_arrays(offsets, pa.array(np.stack(columns, axis=1).ravel()))
+
+
+def _decided(table: pa.Table) -> Int64s:
+    """What decided the rows of a catalog, a row for each."""
+    column = table["decided_by"].combine_chunks()
+    values = np.full((table.num_rows, _DECIDING), _NOT_TOLD, np.int64)
+    values[column.is_valid()] = pc.list_flatten(column).to_numpy().reshape(-1, _DECIDING)
+    return values
+
+
+def _matters(table: pa.Table, build: BuildSpec, is_unverified: Any) -> Mask:
+    """Which values of `decided_by` decide which rows: a column for each value.
+
+    The next segment decides about bytes behind the last batch, which may be zeros, about the entry
+    of a log without timestamps, and about a `.timeindex` that was trusted. A `.snapshot` decides
+    about transactions. A broker's index files decide where the build does not write them.
+    """
+    was_read = pc.is_in(table["status"], value_set=pa.array(READ_STATUSES))
+    has_tail = pc.and_(was_read, pc.less(table["valid_bytes"], table["size_bytes"]))
+    matters = np.zeros((table.num_rows, _DECIDING), bool)
+    matters[:, 0] = _mask(pc.or_kleene(has_tail, is_unverified).fill_null(False))
+    if build.settings.untimestamped != Untimestamped.NONE:
+        without_times = pc.less(table["max_timestamp"], 0).fill_null(False)
+        matters[:, 0] |= _mask(without_times)
+    if IndexKind.OFFSET in build.kinds:
+        matters[:, 1] = _mask(was_read)
+    if build.in_place:
+        is_withheld = pc.is_null(table["offset_index_bytes"])
+        matters[:, 2] = IndexKind.OFFSET not in build.kinds or _mask(is_withheld)
+        matters[:, 3] = IndexKind.OFFSET not in build.kinds
+    return matters
 
 
 def ours_column(kind: IndexKind) -> str:
@@ -94,6 +201,7 @@ class ListingMatch(NamedTuple):
     reusable: Mask
     ours: Ours
     time_index_ours: Mask  # regardless of the `.index`
+    other_snapshot: Mask  # the `.snapshot` beside the log came, went or changed
 
 
 class ReusableRows(NamedTuple):
@@ -113,13 +221,11 @@ class ReusableRows(NamedTuple):
     has_transactions: Mask  # or may have some
     is_unread: Mask  # its log could not be read
     place: npt.NDArray[np.uint8]
-    is_unverified: Mask
-    offset_of_max_timestamp: Int64s
     is_stale: Mask  # by a build that wrote all kinds of index files
     holds: Mask  # reusable, as far as the row itself shows
     ours: Mask  # this catalog's builds wrote the index files that the row names
-    without_times: Mask  # our index is of a log without timestamps, and the build has a rule for it
-    file_time_offset: Int64s  # the offset of its entry
+    decided: Int64s  # the values of `decided_by`
+    matters: Mask  # which of them decide
 
     @property
     def rows(self) -> int:
@@ -152,7 +258,7 @@ def match_listing(
     """
     is_known = at >= 0
     if not known.rows:
-        return ListingMatch(at, is_known, dict.fromkeys(IndexKind, is_known), is_known)
+        return ListingMatch(at, is_known, dict.fromkeys(IndexKind, is_known), is_known, is_known)
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
@@ -160,7 +266,7 @@ def match_listing(
     index_is_there = _indexes_are_there(known, at, files)
     each = [may_change_unseen(last_modified_ms, began_ms) for began_ms in listed_ms]
     fresh = np.logical_or.reduce(each)
-    holds = is_known & known.holds[at] & known.is_segment[at] & ~_refuted(known, at, files)
+    holds = is_known & known.holds[at] & known.is_segment[at]
     time_index_ours = is_known & known.ours[at]
     not_other = {}  # the file is not another program's, if the `.timeindex` is ours
     for kind in build.kinds - {IndexKind.TIME}:
@@ -173,10 +279,17 @@ def match_listing(
     both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
     ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
     ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
-    expected = _file_time_offsets(build.settings.untimestamped, files)
-    has_moved = known.without_times[at] & (known.file_time_offset[at] != expected)
-    reusable = holds & same & index_is_there & ~fresh & ~has_moved
-    return ListingMatch(at, reusable, ours, time_index_ours)
+    now = pc.list_flatten(decided_by(build, files)).to_numpy().reshape(-1, _DECIDING)
+    is_other = is_known[:, np.newaxis] & known.matters[at] & (known.decided[at] != now)
+    other_next, other_snapshot, *other_indexes = is_other.T
+    changed = {
+        Cause.LOG: ~same | fresh,
+        Cause.INDEX_FILES: ~index_is_there,
+        Cause.NEXT_SEGMENT: other_next,
+        Cause.BROKER_INDEXES: np.logical_or.reduce(other_indexes),
+    }
+    reusable = holds & ~np.logical_or.reduce([*changed.values()])
+    return ListingMatch(at, reusable, ours, time_index_ours, other_snapshot)
 
 
 def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
@@ -198,38 +311,6 @@ def _as_left(known: ReusableRows, at: Int64s, files: pa.Table, kind: IndexKind, 
     same_time = _int64s(files[f"{where}_{kind}_modified_ms"]) == modified_ms
     same: Mask = same_size & same_time & (modified_ms != NULL_NUMBER)
     return same
-
-
-def _refuted(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:
-    """Return which rows trust an index whose offset seems to belong to the next segment."""
-    offset, next_base_offset = known.offset_of_max_timestamp[at], _int64s(files["next_base_offset"])
-    below = (offset != NULL_NUMBER) & (offset <= next_base_offset)
-    refuted: Mask = known.is_unverified[at] & (next_base_offset != NULL_NUMBER) & ~below
-    return refuted
-
-
-def _file_times(table: pa.Table, build: BuildSpec) -> tuple[Mask, Int64s]:
-    """Return which of our indexes may have an entry with their file's time, and its offset.
-
-    `table` has rows of a catalog. Without a rule of the build, no row is one of them.
-    """
-    if build.settings.untimestamped == Untimestamped.NONE:
-        return np.zeros(table.num_rows, bool), np.full(table.num_rows, NO_ENTRY, np.int64)
-    written = pc.equal(table["index_file"], IndexFileState.WRITTEN)
-    has_batches = pc.greater(table["batch_count"], 0)
-    without_times = pc.and_(has_batches, pc.less(table["max_timestamp"], 0))
-    mask: Mask = pc.and_(written, without_times).fill_null(False).to_numpy()
-    return mask, _int64s(table["file_time_offset"])
-
-
-def _file_time_offsets(untimestamped: str, files: pa.Table) -> Int64s:
-    """Return the offset of the entry of each log of a LISTING, if it has no timestamps."""
-    is_active = pc.fill_null(files["active_segment"], True).to_numpy()
-    next_base_offsets = np.where(is_active, NO_ENTRY, _int64s(files["next_base_offset"]))
-    base_offsets, last_modified_ms = files["base_offset"], files["last_modified_ms"]
-    return entry_offsets(
-        untimestamped, _int64s(base_offsets), next_base_offsets, _int64s(last_modified_ms)
-    )
 
 
 _NO_INDEX, _AT_TARGET, _BESIDE_LOG, _ELSEWHERE = range(4)  # the place of a row's index file
@@ -270,8 +351,6 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     if build.read_tail:
         unknown = pc.and_(unknown, written)
     holds = pc.and_not(holds, unknown)
-    if build.in_place and IndexKind.OFFSET not in build.kinds:  # the `.txnindex` may have come back
-        holds = pc.and_not(holds, have_note(table, SegmentNote.HIDES_ABORTS))
     if build.overwrite:  # files of other programs are replaced now
         kept = pc.and_not(are[IndexFileState.KEPT], is_unverified)
         holds = pc.and_not(holds, kept)
@@ -290,12 +369,11 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
         _mask(pc.not_equal(table["open_transactions"], UNCHANGED).fill_null(True)),
         _mask(pc.is_in(table["status"], value_set=pa.array(NOT_READ))),
         place,
-        _mask(is_unverified),
-        _int64s(table["offset_of_max_timestamp"]),
         _mask(pc.and_(stale, wrote_all)),
         _mask(holds.fill_null(False)),
         _mask(pc.or_(written, stale)) & (place == _AT_TARGET),
-        *_file_times(table, build),
+        _decided(table),
+        _matters(table, build, is_unverified),
     )
 
 

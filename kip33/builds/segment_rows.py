@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import kip33
 from kip33.archive.listing import CHECKPOINTS, Column
 from kip33.builds.build_options import BuildSpec
+from kip33.builds.reuse import decided_by
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.batch import CODEC_NAMES
 from kip33.formats.index_kinds import IndexKind
@@ -97,6 +98,7 @@ def rows_of(
     """
     count = listed.num_rows
     found: dict[str, Any] = {name: listed[name] for name in _LISTED}
+    found["decided_by"] = decided_by(build, listed)
     found |= build.settings_of_topics(listed["topic"])
     found["kip33_version"] = pa.repeat(kip33.__version__, count)
     found |= _of_logs(listed, figures)

@@ -5,8 +5,8 @@
         00000000000000000007-4f0c.../     one snapshot; what `kip33 catalog snapshots --path` prints
           part-00000.parquet              written by pyarrow
       commits/
-        00000001700000000000.changed  when a retention plan changed the archive
-        00000000000000000007-4f0c....json written last; lists the parts. No commit, no snapshot.
+        00000001700000000000.changed    when a retention plan changed the archive
+        00000000000000000007.json       written last, if the number is free; lists the parts
       orphaned/
         00000000000000000007-4f0c....arrow   index files without a log (`catalog.orphan_list`)
       claims/
@@ -14,8 +14,9 @@
       staging/
         00000000000000000008-91aa.../     parts of a running build (`catalog.draft`)
 
-A snapshot's folder contains only `*.parquet`, so any engine can read it. The newest snapshot is the
-one with the highest sequence number, ties broken by id; clocks do not matter. No file is rewritten.
+A snapshot's folder contains only `*.parquet`, so any engine can read it. Without a commit file
+there is no snapshot. The newest one has the highest sequence number, which only one build can take;
+clocks do not matter. No file is rewritten.
 """
 
 import json
@@ -31,7 +32,12 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-from kip33.catalog.schema import FIRST_IN_ORDER, PARTS, SCHEMA_VERSION, SEGMENTS
+from kip33.catalog.schema import (
+    FIRST_IN_ORDER,
+    PARTS,
+    SCHEMA_VERSION,
+    SEGMENTS,
+)
 from kip33.catalog.segment_order import KEY, in_order
 from kip33.catalog.snapshot_parts import (
     HIDDEN_KEYS,
@@ -43,9 +49,14 @@ from kip33.catalog.snapshot_parts import (
 from kip33.errors import CatalogError, UnreadableCatalogError
 from kip33.formats.times import UtcTime, utc_time
 from kip33.stores.directory_checks import require_directory
-from kip33.stores.files import entries_of, one_line, read_whole
+from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import KEYS_IN_URI, Location
-from kip33.stores.own_files import publish_or_raise, remove_folder_quietly, remove_quietly
+from kip33.stores.own_files import (
+    publish_or_raise,
+    read_published,
+    remove_folder_quietly,
+    remove_quietly,
+)
 
 MOST_COMMIT_BYTES: Final = 1 << 30
 CATALOG_FOLDER: Final = "_catalog"  # where a build makes its catalog, in the index directory
@@ -80,8 +91,13 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder and commit file: 20 digits of sequence, a dash, the id."""
+        """Return the name of its folder: 20 digits of sequence, a dash, the id."""
         return snapshot_name(self.sequence, self.snapshot_id)
+
+    @property
+    def commit_name(self) -> str:
+        """Return the name of its commit file, without its end."""
+        return commit_name(self.sequence) if self.is_in_order else self.name
 
     @property
     def created_time(self) -> UtcTime:
@@ -124,7 +140,7 @@ class Snapshot:
 class Candidate(NamedTuple):
     """A commit file: its snapshot, or one line with the `problem` why it is ignored."""
 
-    name: str
+    name: str  # of the snapshot; of the commit file if that cannot be read
     snapshot: Snapshot | None
     problem: str | None = None
     is_unreadable: bool = False  # the problem may be temporary
@@ -157,9 +173,9 @@ class Catalog(NamedTuple):
         """Return the place of the claims of a snapshot's build, after its commit."""
         return self.location.child(f"claims/{name}.arrow")
 
-    def commit_place(self, name: str) -> Location:
-        """Return the place of a snapshot's commit file."""
-        return self.location.child(f"commits/{name}.json")
+    def commit_place(self, commit: str) -> Location:
+        """Return the place of a commit file with this name."""
+        return self.location.child(f"commits/{commit}.json")
 
     def snapshots(self) -> list[Snapshot]:
         """Return the committed snapshots, oldest first; unreadable commit files are left out.
@@ -173,10 +189,10 @@ class Catalog(NamedTuple):
         """Yield all commits, newest first, with the problem of each snapshot that is ignored."""
         listed = self.infos("commits")
         changed_ms = max(map(_changed_ms, listed), default=0)
-        for name in sorted(_commit_names(listed), reverse=True):
-            candidate = self._load(name)._replace(changed_ms=changed_ms)
+        for commit in sorted(_commit_names(listed), reverse=True):
+            candidate = self._load(commit)._replace(changed_ms=changed_ms)
             damage = candidate.snapshot and self.damage(candidate.snapshot)
-            if (damage or candidate.problem) and name not in self.commit_names():
+            if (damage or candidate.problem) and commit not in self.commit_names():
                 continue  # removed after it was listed
             yield candidate._replace(problem=damage) if damage else candidate
 
@@ -210,11 +226,8 @@ class Catalog(NamedTuple):
             if text in (snapshot.name, snapshot.snapshot_id)
             or (text.isdecimal() and int(text) == snapshot.sequence)
         ]
-        if len(matching) == 1:
-            return self.in_order(matching[0])
         if matching:
-            names = " and ".join(snapshot.name for snapshot in matching)
-            raise CatalogError(f"{self.location.uri}: {text} matches {names}; give one of these")
+            return self.in_order(matching[-1])
         raise CatalogError(
             f"{self.location.uri}: no snapshot {text}; `kip33 catalog` lists the snapshots"
         )
@@ -223,9 +236,10 @@ class Catalog(NamedTuple):
         """Return the snapshot; CatalogError if a build has to put its rows in order first."""
         if snapshot.is_in_order:
             return snapshot
+        place = self.commit_place(snapshot.commit_name)
         raise CatalogError(
-            f"{self.commit_place(snapshot.name).uri}: schema version {snapshot.schema_version} "
-            f"found, expected {SCHEMA_VERSION}: an earlier version of kip33 wrote this snapshot; "
+            f"{place.uri}: schema version {snapshot.schema_version} found, expected "
+            f"{SCHEMA_VERSION}: an earlier version of kip33 wrote this snapshot; "
             "`kip33 build` with the same SOURCE and catalog upgrades the newest one"
         )
 
@@ -270,14 +284,14 @@ class Catalog(NamedTuple):
                 if part.may_have(topics):
                     yield from rows_of_topics(folder, part, names, topics)
         except CatalogError as error:
-            if snapshot.name in self.commit_names():
+            if self.may_be_committed(snapshot.name):
                 raise
             raise self.removed(snapshot) from error
 
     def removed(self, snapshot: Snapshot) -> CatalogError:
         """Return the error for a snapshot that was removed while it was read."""
         return CatalogError(
-            f"{self.commit_place(snapshot.name).uri}: the snapshot was removed while it was "
+            f"{self.commit_place(snapshot.commit_name).uri}: the snapshot was removed while it was "
             "read, as `kip33 catalog prune` does; run the command again"
         )
 
@@ -323,6 +337,12 @@ class Catalog(NamedTuple):
         newest = next((one for one in self.candidates() if one.snapshot and not one.problem), None)
         return _build_if_behind(self, newest) if newest else None
 
+    def may_be_committed(self, name: str) -> bool:
+        """Return whether a snapshot with this name has a commit file, or one cannot be read."""
+        number = sequence_of(name)
+        commits = [commit for commit in self.commit_names() if sequence_of(commit) == number]
+        return any(one.snapshot is None or one.name == name for one in map(self._load, commits))
+
     def infos(self, below: str) -> list[fs.FileInfo]:
         """Return the entries of a folder of the catalog, empty if there is no such folder."""
         place = self.location.child(below)
@@ -350,7 +370,7 @@ class Catalog(NamedTuple):
     def _load(self, name: str) -> Candidate:
         place = self.commit_place(name)
         try:
-            record = json.loads(read_whole(place, most_bytes=MOST_COMMIT_BYTES))
+            record = json.loads(read_published(place, most_bytes=MOST_COMMIT_BYTES))
             if record["schema_version"] > SCHEMA_VERSION:
                 raise CatalogError(
                     f"{place.uri}: schema version {record['schema_version']} found, "
@@ -375,11 +395,11 @@ class Catalog(NamedTuple):
             return Candidate(
                 name, None, f"{place.uri}: not a valid commit file: it is damaged or truncated"
             )
-        if snapshot.name != name:
+        if snapshot.commit_name != name:
             return Candidate(
                 name, None, f"{place.uri}: contains the commit file of {snapshot.name}"
             )
-        return Candidate(name, snapshot)
+        return Candidate(snapshot.name, snapshot)
 
 
 _CHANGED: Final = ".changed"
@@ -530,7 +550,7 @@ def choose(
     snapshot = catalog.named(text)
     damage = catalog.damage(snapshot)
     if damage:
-        if snapshot.name not in catalog.commit_names():
+        if not catalog.may_be_committed(snapshot.name):
             raise catalog.removed(snapshot)
         raise CatalogError(f"{damage}; the snapshot is damaged: choose another")
     return Choice(snapshot)
@@ -633,7 +653,7 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
     for info in infos:
         name, slash, path = info.path[len(place.path) + 1 :].partition("/")
         is_folder = bool(slash) or info.type == fs.FileType.Directory
-        if is_folder and sequence_of(name) is not None:
+        if is_folder and id_of(name) and sequence_of(name) is not None:
             folders.setdefault(name, Folder()).add(path, info)
     return folders
 
@@ -652,7 +672,12 @@ def ipc_bytes(table: pa.Table) -> bytes:
 
 def snapshot_name(sequence: int, snapshot_id: str) -> str:
     """Return `00000000000000000007-<id>`: names sort by sequence number."""
-    return f"{sequence:0{_NAME_DIGITS}d}-{snapshot_id}"
+    return f"{commit_name(sequence)}-{snapshot_id}"
+
+
+def commit_name(sequence: int) -> str:
+    """Return `00000000000000000007`: of two snapshots with one number, one has a commit file."""
+    return f"{sequence:0{_NAME_DIGITS}d}"
 
 
 def id_of(name: str) -> str:
@@ -661,7 +686,7 @@ def id_of(name: str) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Return the sequence number in a snapshot's name, None for another name."""
+    """Return the sequence number in a name of a snapshot or a commit, None for another name."""
     digits, dash, snapshot_id = name.partition("-")
-    is_name = len(digits) == _NAME_DIGITS and digits.isdecimal() and dash and snapshot_id
-    return int(digits) if is_name else None
+    is_number = len(digits) == _NAME_DIGITS and digits.isdecimal()
+    return int(digits) if is_number and bool(dash) == bool(snapshot_id) else None

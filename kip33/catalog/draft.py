@@ -4,7 +4,8 @@
       part-00003.5c1e9b02.parquet    a task's rows; each attempt of a task has its own name
       claims.arrow                   index files this build may write; put before any of them
 
-The commit moves the parts of the successful attempts to the snapshot's folder. Files of killed,
+The commit moves the parts of the successful attempts to the snapshot's folder, and puts the commit
+file of the next number if no other build took that number first. Files of killed,
 retried or speculative attempts stay in staging, where no reader looks; a zombie task that continues
 after the commit also writes there. Claims survive a killed build, so that the next build knows
 which index files kip33 owns. The commit moves them to `CATALOG/claims/<name>.arrow`: they are read
@@ -39,13 +40,24 @@ from kip33.errors import CatalogError, PublishError, UnreadableCatalogError
 from kip33.stores.directory_checks import require_writable
 from kip33.stores.files import one_line
 from kip33.stores.locations import Location
-from kip33.stores.own_files import move, publish_or_raise
+from kip33.stores.own_files import (
+    move,
+    publish_if_free,
+    publish_or_raise,
+    remove_folder_quietly,
+    remove_quietly,
+    unpublished,
+)
 
 CLAIMS: Final = "claims.arrow"
 CLAIMED: Final = pa.schema([pa.field("index_uri", pa.string(), nullable=False)])
 DEAD_AFTER_MS: Final = 24 * 3_600_000  # an unfinished build of this age is dead
 ROWS_PER_GROUP: Final = 10_000
 STAYS: Final = "the newest snapshot does not change"
+
+
+class NumberTakenError(Exception):
+    """Another build has committed a snapshot with this number."""
 
 
 class Draft(NamedTuple):
@@ -93,21 +105,20 @@ class Draft(NamedTuple):
         *,
         settings: dict[str, Any],
         now_ms: int,
+        number: int | None = None,
         orphans: pa.Table | None = None,
         still_claimed: "pa.Array[Any] | None" = None,
     ) -> Snapshot:
         """Move `parts`, whose rows are in order, to the snapshot's folder; publish the commit file.
 
-        `orphans`: index files whose logs no longer exist, a table of ORPHANS. `still_claimed`:
-        claims of earlier builds that stay valid.
-        The snapshot's sequence number is above those of all current commits. Raises CatalogError if
-        a part in staging is missing or changed, PublishError if a file cannot be written. In both
-        cases the newest snapshot remains the same.
+        `number` is the snapshot's: the draft's, or another from `next_number`. `orphans`: index
+        files whose logs no longer exist, a table of ORPHANS. `still_claimed`: claims of earlier
+        builds that stay valid. Raises NumberTakenError if another build has committed this number,
+        CatalogError if a part in staging is missing or changed, PublishError if a file cannot be
+        written. In each case the newest snapshot remains the same. After a NumberTakenError the
+        draft is as before.
         """
-        try:
-            number = max(self.sequence, last_sequence(self.catalog) + 1)
-        except UnreadableCatalogError as error:
-            raise PublishError(f"{error}; the snapshot is not written, {STAYS}") from error
+        number = number or self.sequence
         parts = list(parts)
         for before, after in pairwise(parts):
             if before.rows and after.rows and place_of(after.first) <= place_of(before.last):
@@ -137,7 +148,14 @@ class Draft(NamedTuple):
             file = self.catalog.orphaned_place(snapshot.name).name
             record["orphaned"] = {"file": file, **snapshot.orphaned._asdict()}
         data = (json.dumps(record, indent=1) + "\n").encode()
-        publish_or_raise(self.catalog.commit_place(snapshot.name), data, STAYS)
+        place = self.catalog.commit_place(snapshot.commit_name)
+        with unpublished(place, STAYS):
+            if not publish_if_free(place, data):
+                for before, settled in zip(parts, listed, strict=True):
+                    move(folder.child(settled.name), self.staging.child(before.name))
+                remove_folder_quietly(folder)
+                remove_quietly(self.catalog.orphaned_place(snapshot.name))
+                raise NumberTakenError
         with suppress(OSError):  # without them only a damaged snapshot costs ownership
             move(self.staging.child(CLAIMS), self.catalog.claims_place(snapshot.name))
         remove_own_quietly(self.staging)
@@ -163,6 +181,17 @@ class Draft(NamedTuple):
                 f"{STAYS}: fix it and run the command again"
             ) from error
         return settled
+
+
+def next_number(catalog: Catalog) -> int:
+    """Return the number of the next snapshot; PublishError if the commits cannot be listed.
+
+    Whoever commits it has to know all earlier snapshots: it looks for them after this.
+    """
+    try:
+        return last_sequence(catalog) + 1
+    except UnreadableCatalogError as error:
+        raise PublishError(f"{error}; the snapshot is not written, {STAYS}") from error
 
 
 def last_sequence(catalog: Catalog) -> int:

@@ -31,6 +31,7 @@ from kip33.catalog.catalog import (
     Candidate,
     Catalog,
     Folder,
+    commit_name,
     has_own_name,
     is_orphan_list,
     list_folders,
@@ -40,7 +41,7 @@ from kip33.catalog.catalog import (
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS
 from kip33.errors import CatalogError, UnreadableCatalogError, counted
 from kip33.options import number_of
-from kip33.stores.files import one_line, size_of
+from kip33.stores.files import one_line
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX, remove
 
@@ -159,13 +160,13 @@ def plan_pruning(catalog: Catalog, *, keep: int, now_ms: int) -> Plan:
 def _carry_out(catalog: Catalog, plan: Plan, removed: list[Removal]) -> Iterator[str]:
     """Carry out each removal; add it to `removed`, or yield why it failed."""
     for removal in plan.removals:
-        place = catalog.commit_place(removal.name)
+        place = catalog.location
         try:
             folder = catalog.snapshot_folder(removal.name)
             is_snapshot = removal.folder == folder or any(map(folder.contains, removal.files))
             is_snapshot |= catalog.orphaned_place(removal.name) in removal.files
             is_dead = removal.what == RemovalKind.DEAD_BUILD
-            if is_snapshot and is_dead and size_of(place) is not None:
+            if is_snapshot and is_dead and catalog.may_be_committed(removal.name):
                 continue  # a build that seemed dead has committed it since
             for place in removal.files:
                 remove(place)
@@ -206,7 +207,7 @@ class _CatalogFiles(NamedTuple):
     now_ms: int
     staging: dict[str, Folder]
     folders: dict[str, Folder]
-    commits: dict[str, fs.FileInfo]
+    commits: dict[str, fs.FileInfo]  # by their own names
     orphan_lists: dict[str, fs.FileInfo]  # by snapshot; of a killed commit, by their own name
     claims: dict[str, fs.FileInfo]  # by snapshot
     candidates: list[Candidate]  # newest first
@@ -242,7 +243,7 @@ class _CatalogFiles(NamedTuple):
 
     def is_young(self, candidate: Candidate) -> bool:
         """Return whether a snapshot is younger than an hour by any of its times."""
-        commit = self.commits.get(candidate.name)
+        commit = self.commits.get(_commit_of(candidate))
         times = [modified_ms(commit) if commit else None]
         if candidate.snapshot:
             times.append(candidate.snapshot.created_ms)
@@ -262,10 +263,10 @@ class _CatalogFiles(NamedTuple):
 
     def removal(self, candidate: Candidate) -> Removal:
         """Return the removal of a snapshot: commit first, so no reader finds it without parts."""
-        name = candidate.name
-        commit, folder = self.commits[name], self.folders.get(name)
+        name = self._folder_name(candidate)
+        commit, folder = self.commits[_commit_of(candidate)], self.folders.get(name)
         orphans, claims = self.orphan_lists.get(name), self.claims.get(name)
-        places = [self.catalog.commit_place(name)]
+        places = [self.catalog.commit_place(_commit_of(candidate))]
         places += [self.catalog.orphaned_place(name)] if orphans else []
         places += [self.catalog.claims_place(name)] if claims else []
         beside = (orphans and orphans.size, claims and claims.size)
@@ -277,6 +278,15 @@ class _CatalogFiles(NamedTuple):
             self.catalog.snapshot_folder(name) if folder else None,
             sum(size or 0 for size in sizes),
         )
+
+    def _folder_name(self, candidate: Candidate) -> str:
+        """Return a snapshot's name, which a commit file that cannot be read does not say."""
+        if candidate.snapshot is None:
+            number = _sequence(candidate.name)
+            folders = [name for name in self.folders if _sequence(name) == number]
+            if len(folders) == 1:
+                return folders[0]
+        return candidate.name
 
     def own_part(self, removal: Removal) -> Removal | None:
         """Return a removal limited to kip33's files; a folder with foreign files is kept."""
@@ -316,11 +326,15 @@ class _CatalogFiles(NamedTuple):
         return (self.staging if is_staging else self.folders)[removal.name]
 
     def bases(self) -> Iterator[str]:
-        """Yield the undamaged snapshots from which running builds began."""
-        for name in self.staging.keys() - self.commits.keys():
-            older = (base for base in self.undamaged if _sequence(base) < _sequence(name))
-            if not self._is_dead(name):
-                yield from list(older)[:1]
+        """Yield the undamaged snapshots from which running builds began, and all newer ones.
+
+        A build that is suspended before its commit must find the number taken afterwards.
+        """
+        for name in self.staging:
+            if not self._may_be_committed(name) and not self._is_dead(name):
+                older = (base for base in self.undamaged if _sequence(base) < _sequence(name))
+                base = next(older, "")
+                yield from (newer for newer in self.undamaged if newer >= base)
 
     def dead_builds(self) -> Iterator[Removal]:
         """Yield removals of files that no build writes any more and no reader needs."""
@@ -340,10 +354,10 @@ class _CatalogFiles(NamedTuple):
             if name.endswith(TEMPORARY_SUFFIX):  # of a killed commit
                 yield from self._if_dead("commits", name, info)
         for name, info in sorted(self.orphan_lists.items()):
-            if self.undamaged and name not in self.commits:  # its build died before its commit
+            if self.undamaged and not self._may_be_committed(name):  # its build died before
                 yield from self._if_dead("orphaned", name, info)
         for name, folder in sorted(self.folders.items()):
-            if self.undamaged and name not in self.commits and self._is_dead(name):
+            if self.undamaged and not self._may_be_committed(name) and self._is_dead(name):
                 place = self.catalog.snapshot_folder(name)
                 yield Removal(RemovalKind.DEAD_BUILD, name, (), place, folder.size_bytes)
 
@@ -351,6 +365,12 @@ class _CatalogFiles(NamedTuple):
         if self._is_past(modified_ms(info), DEAD_AFTER_MS):
             place = self.catalog.location.child(f"{below}/{info.base_name}")
             yield Removal(RemovalKind.DEAD_BUILD, name, (place,), None, info.size or 0)
+
+    def _may_be_committed(self, name: str) -> bool:
+        """Return whether a snapshot with this name has a commit file, or one cannot be read."""
+        return not {name, commit_name(_sequence(name))}.isdisjoint(
+            candidate.name for candidate in self.candidates
+        )
 
     def _needs_claims(self, name: str) -> bool:
         if CLAIMS not in self.staging[name].sizes:
@@ -369,3 +389,8 @@ class _CatalogFiles(NamedTuple):
 
 def _sequence(name: str) -> int:
     return sequence_of(name) or 0
+
+
+def _commit_of(candidate: Candidate) -> str:
+    """Return the name of a candidate's commit file."""
+    return candidate.snapshot.commit_name if candidate.snapshot else candidate.name

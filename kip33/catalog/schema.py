@@ -16,7 +16,8 @@ SCHEMA_VERSION: Final = 6
 FIRST_IN_ORDER: Final = 6
 """Only a build reads rows of earlier versions: it commits this version. Some are in any order.
 
-Their columns become these in `catalog.earlier_versions`.
+Their columns become these in `catalog.earlier_versions`. Their commit files have the snapshot's id
+in their names, too.
 """
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -91,6 +92,8 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("checkpoint_epoch_offsets", pa.list_(pa.int64())),
     # Of the log directory's `log-start-offset-checkpoint`, likewise; null: not there, or unknown.
     pa.field("log_start_offset", pa.int64()),
+    # What else decided the row, of other files: `builds.reuse.decided_by`.
+    pa.field("decided_by", pa.list_(pa.int64())),
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The columns that builds fill in and that kip33 works with."""

@@ -54,8 +54,8 @@ from kip33.retention.policy_files import policies_of
 from kip33.retention.uploaded import uploaded_segments
 from kip33.rules.policies import Policies
 from kip33.rules.search import NEWEST_KAFKA
-from kip33.stores.files import read_whole
 from kip33.stores.locations import Location
+from kip33.stores.own_files import read_published
 
 MOST_FORECAST_DAYS: Final = 366
 _MOST_TOPICS: Final = 30
@@ -330,9 +330,9 @@ def _evidence_of(catalog: Catalog, snapshot: Snapshot) -> Evidence:
 
     Raises CatalogError if the snapshot was removed meanwhile, OSError if the file is unreadable.
     """
-    place = catalog.commit_place(snapshot.name)
+    place = catalog.commit_place(snapshot.commit_name)
     try:
-        commit = read_whole(place, most_bytes=MOST_COMMIT_BYTES)
+        commit = read_published(place, most_bytes=MOST_COMMIT_BYTES)
     except FileNotFoundError as error:
         raise catalog.removed(snapshot) from error
     sha256 = hashlib.sha256(commit).hexdigest()

@@ -169,6 +169,11 @@ class HdfsHandler(fs.FileSystemHandler):
         with _faults_as_os_errors():
             self._client.rename(src, dest, overwrite=True)
 
+    def move_new(self, src: str, dest: str) -> None:
+        """Rename in one step; OSError if there is a file."""
+        with _faults_as_os_errors():
+            self._client.rename(src, dest, overwrite=False)
+
     def copy_file(self, src: str, dest: str) -> None:
         """Write the bytes of one file as another."""
         with self.open_input_stream(src) as source, self.open_output_stream(dest, {}) as target:

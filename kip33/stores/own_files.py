@@ -23,14 +23,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from pyarrow import fs
 
-from kip33.errors import PublishError, is_of_the_machine
-from kip33.stores.files import FileStatus, one_line, size_of, status_of, write_new
+from kip33.errors import FileReadError, PublishError, is_of_the_machine
+from kip33.stores.files import FileStatus, one_line, read_whole, size_of, status_of, write_new
 from kip33.stores.hdfs import HdfsHandler
 from kip33.stores.locations import Location
 
@@ -48,6 +48,7 @@ def publish(
     flush_first: bool = False,
     reads_back: bool = True,
     is_free: bool = False,
+    take_name: Callable[[Location, str], None] | None = None,
 ) -> FileStatus:
     """Write `data` as one file: a reader sees the old file or the new one, never a part.
 
@@ -58,6 +59,7 @@ def publish(
     disk when this returns. `flush_first`: its bytes are there before its name. Returns
     the new file's size and time. Without `reads_back` an object store is not asked for them: the
     time is None, and the caller compares the size later. `is_free`: nothing is at the place.
+    `take_name` is called instead of the rename, with the place and the temporary path.
     """
     renames = not location.is_object_store
     target = temporary_of(location).path if renames else location.path
@@ -75,7 +77,11 @@ def publish(
                     before_rename(target)
                 if (durable or flush_first) and location.is_local:
                     flush(target)
-                _rename_over(location, target, is_free=is_free)
+                if take_name:
+                    take_name(location, target)
+                    remove_quietly(location._replace(path=target))
+                else:
+                    _rename_over(location, target, is_free=is_free)
                 if durable and location.is_local:
                     flush(location.parent.path)
             return status
@@ -83,6 +89,84 @@ def publish(
             if renames:
                 remove_quietly(location._replace(path=target))
             raise
+
+
+class _NameTakenError(FileExistsError):
+    """Another file has the name."""
+
+
+def publish_if_free(location: Location, data: bytes) -> bool:
+    """Write `data` as a new file; False if another file has the name. OSError if that fails.
+
+    Readers, and writers of the same name, see no file or all of it. A disk gives the complete
+    temporary file a second name, a hard link, and HDFS renames it without overwriting. An object
+    store and libhdfs are only asked before: of two writers at one moment the later one replaces
+    the file of the other. `read_published` reads the file.
+    """
+    store = location.filesystem()
+    if location.is_object_store or store.type_name == LIBHDFS:
+        if size_of(location) is not None:
+            return False
+        publish(location, data)
+        return True
+    try:
+        publish(location, data, durable=True, take_name=partial(_take_free_name, data))
+    except _NameTakenError:
+        return False
+    return True
+
+
+def _take_free_name(data: bytes, location: Location, temporary: str) -> None:
+    """Give a temporary file with `data` a name; _NameTakenError if another file has it."""
+    try:
+        handler = getattr(location.filesystem(), "handler", None)
+        if isinstance(handler, HdfsHandler):
+            handler.move_new(temporary, location.path)
+            return
+        try:
+            os.link(temporary, location.path)
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            _rename_in_folder(location, temporary)
+    except OSError as error:
+        found: bytes | None = None
+        with suppress(FileReadError):
+            found = read_published(location, most_bytes=len(data))
+        if found == data:
+            return  # only the answer was lost, as on NFS
+        if location.filesystem().get_file_info(location.path).type == fs.FileType.NotFound:
+            raise
+        raise _NameTakenError(errno.EEXIST, "another file has this name", location.path) from error
+
+
+_WITHOUT_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+_ONLY_FILE: Final = "file"
+
+
+def _rename_in_folder(location: Location, temporary: str) -> None:
+    """Give a file a free name on a disk without hard links: that of a folder with this one file.
+
+    A file's rename would replace another file. A folder's rename replaces no file, and no folder
+    that has one.
+    """
+    folder = temporary_of(location)
+    os.mkdir(folder.path)  # noqa: PTH102 - paths, as the filesystem has them
+    try:
+        os.rename(temporary, folder.child(_ONLY_FILE).path)  # noqa: PTH104
+        flush(folder.path)
+        os.rename(folder.path, location.path)  # noqa: PTH104
+    except BaseException:
+        remove_quietly(folder)
+        raise
+
+
+def read_published(location: Location, *, most_bytes: int) -> bytes:
+    """Return the bytes of a file of `publish_if_free`; errors of `read_whole`."""
+    try:
+        return read_whole(location, most_bytes=most_bytes)
+    except IsADirectoryError:
+        return read_whole(location.child(_ONLY_FILE), most_bytes=most_bytes)
 
 
 def _write(location: Location, target: str, data: bytes, *, reads_back: bool) -> FileStatus | None:
@@ -144,8 +228,15 @@ def publish_or_raise(location: Location, data: bytes, consequence: str) -> None:
 
     The file is on the disk when this returns.
     """
-    try:
+    with unpublished(location, consequence):
         publish(location, data, durable=True)
+
+
+@contextmanager
+def unpublished(location: Location, consequence: str) -> Iterator[None]:
+    """Raise what keeps a file from being written as PublishError, one line with `consequence`."""
+    try:
+        yield
     except OSError as error:
         raise PublishError(
             f"{location.uri}: cannot be written: {one_line(error)}; {consequence}: "
@@ -262,8 +353,15 @@ def remove_folder_quietly(location: Location) -> None:
 
 def remove(location: Location) -> None:
     """Delete one of our files. A missing file is not an error; OSError if deletion fails."""
-    with suppress(FileNotFoundError):
-        location.filesystem().delete_file(location.path)
+    try:
+        with suppress(FileNotFoundError):
+            location.filesystem().delete_file(location.path)
+    except IsADirectoryError:  # of a disk without hard links, or not ours
+        only_file = location.child(_ONLY_FILE)
+        if size_of(only_file) is None and not _TEMPORARY.fullmatch(location.name):
+            raise
+        remove(only_file)
+        remove_empty_folder(location)
 
 
 def remove_empty_folder(location: Location) -> None:

@@ -21,7 +21,8 @@ from tests.formats.real_segments import needs_real_segments
 NOW_MS = MODIFIED_MS + DAY_MS
 SETTINGS: dict[str, Any] = {"now_ms": NOW_MS, "offset_index": True, "index_interval_bytes": 512}
 OTHERS = [name for name in WRITERS if name != "kafka"]
-OF_PLACE = ("log_uri", "index_uri", "log_dir", "topic_id")  # some names have a topic id
+OF_PLACE = ("log_uri", "index_uri", "log_dir", "topic_id", "decided_by")
+"""Some names have a topic id, and the `.snapshot`s of tiered storage decide nothing."""
 
 
 def by_key(rows: Sequence[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:

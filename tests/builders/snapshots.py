@@ -49,7 +49,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
         "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
         "epochs_fall": False, "checkpoint_epochs": [0, 3], "checkpoint_epoch_offsets": [0, 2**62],
-        "log_start_offset": 2**62,
+        "log_start_offset": 2**62, "decided_by": [-1, -1, -1, -1],
     } | fields  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def path_of(place: Location) -> Path:
 
 def commit_path(catalog: Catalog, snapshot: Snapshot) -> Path:
     """Return the commit file."""
-    return path_of(catalog.commit_place(snapshot.name))
+    return path_of(catalog.commit_place(snapshot.commit_name))
 
 
 def part_path(catalog: Catalog, snapshot: Snapshot, number: int = 0) -> Path:
@@ -143,7 +143,7 @@ OF_SNAPSHOT_FILES = {  # of builds that wrote `.snapshot` files: columns that ve
 }  # fmt: skip
 
 
-OF_VERSION_6 = ("epochs_fall", *CHECKPOINTS)
+OF_VERSION_6 = ("epochs_fall", *CHECKPOINTS, "decided_by")
 
 
 def with_snapshot_files(fields: list["pa.Field[Any]"]) -> pa.Schema:
@@ -222,3 +222,4 @@ def as_earlier_version(catalog: Catalog, snapshot: Snapshot, version: int) -> No
         more = [*listed[4:6], len(footer), zlib.crc32(footer)] if in_order else []
         listed[2:] = [len(data), zlib.crc32(data), *more]
     path.write_text(json.dumps(record | {"schema_version": version}))
+    path.rename(path.with_name(f"{snapshot.name}.json"))

@@ -1,12 +1,14 @@
 """Random nights with faults: the next undisturbed build equals one into a new place.
 
 On a disturbed night logs cannot be read, directories cannot be listed, the newest snapshot loses a
-part afterwards, or the build is killed. Meanwhile segments come, change and turn bad. The next
-build without a fault gives the same rows, bytes and owners as a build that never saw another night.
+part afterwards, or the build is killed. Meanwhile segments come, change, get zeros at their ends
+and turn bad, and the files beside them that decide about rows come, go and change. The next build
+without a fault gives the same rows, bytes and owners as a build that never saw another night.
 The seed is printed; KIP33_SEED repeats one, KIP33_DISTURBED is the number of walks in the long
 form.
 """
 
+import itertools
 import os
 import random
 import shutil
@@ -21,7 +23,8 @@ from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
 from kip33.drafts.designs import DRAFTS
 from kip33.errors import NoReadableLogError
-from tests.builders.changing_archive import INTERVAL, ChangingArchive
+from kip33.formats.producer_snapshot import ProducerSnapshot, ProducerState
+from tests.builders.changing_archive import INTERVAL, START_MS, ChangingArchive
 from tests.builders.random_partitions import RandomPartition, random_partition
 from tests.faults.builds import INDEX_SUFFIXES, Outcome, build_here, outcome
 from tests.faults.privileges import as_any_owner, shut
@@ -40,6 +43,7 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"untimestamped": "first-offset"},
     {"in_place": True, "offset_index": True},
     {"in_place": True, "offset_index": True},
+    {"in_place": True},
 )
 
 
@@ -50,6 +54,8 @@ class Disturbed:
         self.chance = random.Random(seed)
         self.settings = dict(self.chance.choice(OPTIONS), fsync=False)
         self.archive = ChangingArchive(folder, in_place=self.settings.pop("in_place", False))
+        self.has_brokers_indexes = not (self.archive.index_dir or "offset_index" in self.settings)
+        self.times = itertools.count(1_600_000_000)
         self.partitions: dict[Path, RandomPartition] = {}
         for number in range(self.chance.randint(1, 2)):
             directory = self.archive.source / f"b/t{number}-0"
@@ -63,8 +69,12 @@ class Disturbed:
     def change(self) -> None:
         directory = self.chance.choice(list(self.partitions))
         changes = [self.comes, self.comes, self.is_touched, self.an_index_goes]
-        if self.archive.index_dir:  # in place our `.index` stays beside a log that is worse now
-            changes += [self.is_compacted, self.is_cut, self.turns_bad]
+        changes += [self.a_snapshot_changes] * 2
+        if self.has_brokers_indexes:
+            changes += [self.a_brokers_index_changes] * 3
+        if self.archive.index_dir or self.has_brokers_indexes:
+            # in place our `.index` stays beside a log that is worse now
+            changes += [self.is_compacted, self.is_cut, self.turns_bad, self.gets_zeros]
         change = self.chance.choice(changes)
         self.nights.append(f"{change.__name__} {directory.name}")
         change(directory)
@@ -101,9 +111,47 @@ class Disturbed:
         log, other = (self.chance.choice(self.logs(directory)) for _ in range(2))
         self.archive.write(log, other.read_bytes(), age_ms=16_000)
 
+    def gets_zeros(self, directory: Path) -> None:
+        """As a preallocated log has them, or one after a power failure."""
+        log = self.chance.choice(self.logs(directory))
+        self.archive.write(log, log.read_bytes() + bytes(300), age_ms=17_000)
+
+    def a_snapshot_changes(self, directory: Path) -> None:
+        """A `.snapshot` beside a log comes, goes, or has other open transactions."""
+        log = self.chance.choice(self.logs(directory))
+        snapshot = log.with_suffix(".snapshot")
+        if snapshot.exists() and self.chance.random() < 0.4:
+            snapshot.unlink()
+            return
+        base_offset = int(log.stem)
+        ids = {1000, 1001, 0, 16} if base_offset else set()
+        producers = tuple(
+            ProducerState(one, 0, -1, -1, 0, START_MS, 0, base_offset - 1 - number)
+            for number, one in enumerate(sorted(ids))
+            if self.chance.random() < 0.5
+        )
+        snapshot.write_bytes(ProducerSnapshot(producers).to_bytes())
+        self.set_time(snapshot)
+
+    def a_brokers_index_changes(self, directory: Path) -> None:
+        """An `.index` or `.txnindex` beside a log comes, goes or is another."""
+        log = self.chance.choice(self.logs(directory))
+        index = log.with_suffix(self.chance.choice((".index", ".txnindex")))
+        if index.exists() and self.chance.random() < 0.5:
+            index.unlink()
+            return
+        index.write_bytes(self.chance.randbytes(34))
+        self.set_time(index)
+
+    def set_time(self, path: Path) -> None:
+        """Give a file a time that no other one had."""
+        time_s = next(self.times)
+        os.utime(path, (time_s, time_s))
+
     def an_index_goes(self, directory: Path) -> None:
         below = self.archive.index_root / directory.relative_to(self.archive.source)
-        files = [path for path in below.glob("*") if path.suffix in INDEX_SUFFIXES]
+        suffixes = (".timeindex",) if self.has_brokers_indexes else INDEX_SUFFIXES
+        files = [path for path in below.glob("*") if path.suffix in suffixes]
         if files:
             self.chance.choice(sorted(files)).unlink()
 
@@ -157,6 +205,9 @@ class Disturbed:
         expected = self.fresh()
         self.archive.build(**self.settings)
         found = relative(self.archive.index_root, self.archive.catalog)
+        if not (self.archive.index_dir or self.has_brokers_indexes):
+            for row in (*found.rows, *expected.rows):
+                row["decided_by"] = row["decided_by"][:2]  # the copy has no index files
         for one, other in zip(found.rows, expected.rows, strict=True):
             assert one == other
         assert found.files == expected.files
@@ -167,7 +218,8 @@ class Disturbed:
         settings = {"index_interval_bytes": INTERVAL, "now_ms": self.archive.now_ms} | self.settings
         if not self.archive.index_dir:
             source = place / "source"
-            ignore = shutil.ignore_patterns("*index")
+            ours = "*.timeindex" if self.has_brokers_indexes else "*index"
+            ignore = shutil.ignore_patterns(ours)
             shutil.copytree(self.archive.source, source, ignore=ignore)
             settings["in_place"] = True
         in_place = settings.get("in_place")

@@ -1,10 +1,17 @@
-"""Modification times with which a file may change, or have changed, undetected."""
+"""What a row depends on, and times with which a file may change undetected."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip33.builds.reuse import SET_AHEAD_MS, SETTLED_MS, may_change_unseen
+from kip33.builds.reuse import DEPENDS_ON, SET_AHEAD_MS, SETTLED_MS, Cause, may_change_unseen
+from kip33.catalog.schema import SEGMENTS
+
+
+def test_each_column_says_what_it_depends_on_and_each_cause_has_columns() -> None:
+    assert DEPENDS_ON.keys() == set(SEGMENTS.names)
+    assert set().union(*DEPENDS_ON.values()) == set(Cause)
+
 
 LISTED_MS = 1_800_000_000_000
 

@@ -6,8 +6,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kip33.catalog.catalog import Catalog
-from kip33.catalog.draft import CLAIMS, Draft, PartWriter, claimed_index_uris
+from kip33.catalog.catalog import Catalog, commit_name
+from kip33.catalog.draft import (
+    CLAIMS,
+    Draft,
+    NumberTakenError,
+    PartWriter,
+    claimed_index_uris,
+    next_number,
+)
+from kip33.catalog.orphan_list import ORPHANS
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import CatalogError, PublishError
 from kip33.stores.locations import Location
@@ -111,7 +119,27 @@ def test_a_failed_commit_leaves_no_snapshot(
     with pytest.raises(error, match=says) as told:
         draft.commit([part], settings={}, now_ms=NOW_MS)
     assert "the newest snapshot does not change" in str(told.value)
-    assert not path_of(draft.catalog.commit_place(draft.name)).exists()
+    assert not path_of(draft.catalog.commit_place(commit_name(draft.sequence))).exists()
+
+
+def test_of_two_commits_with_one_number_one_succeeds_and_the_other_draft_is_as_before(
+    catalog: Catalog,
+) -> None:
+    first, second = (Draft.begin(catalog, SOURCE) for _ in range(2))
+    [won, lost] = (published(draft, number) for number, draft in enumerate((first, second)))
+    orphans = pa.table([["i"], [1], [1], ["t"], ["l"]], schema=ORPHANS)
+    how: dict[str, Any] = {"settings": {}, "now_ms": NOW_MS, "orphans": orphans}
+    snapshot = first.commit([won], **how)
+    before = names_in(second.staging)
+    with pytest.raises(NumberTakenError):
+        second.commit([lost], **how)
+    assert names_in(second.staging) == before
+    for folder in ("commits", "orphaned", "snapshots"):
+        assert len(names_in(catalog.location.child(folder))) == 1, folder
+    assert catalog.require_newest() == snapshot
+    after = second.commit([lost], number=next_number(catalog), **how)
+    assert (after.sequence, catalog.require_newest()) == (2, after)
+    assert catalog.read(after, ["partition"])["partition"].to_pylist() == [1]
 
 
 def test_claims_outlive_a_killed_build(catalog: Catalog) -> None:

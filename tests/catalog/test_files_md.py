@@ -15,7 +15,7 @@ import pytest
 import kip33.catalog
 from kip33.builds.commit import begin_build
 from kip33.builds.leftovers import find_leftovers, plan_leftovers, write_leftover_plan
-from kip33.catalog.catalog import Catalog
+from kip33.catalog.catalog import Catalog, snapshot_name
 from kip33.catalog.segment_order import KEY
 from kip33.demo import make_archive
 from kip33.restore.truncate_apply import JOURNAL, truncate
@@ -124,11 +124,10 @@ def test_the_page_names_the_version_of_a_commit(built: ChangingArchive) -> None:
 
 
 def test_a_part_is_listed_with_its_rows_size_and_crc(built: ChangingArchive) -> None:
-    for path in (built.catalog / "commits").glob("*.json"):
-        for name, rows, size_bytes, *_, first, last, footer_bytes, crc32 in json.loads(
-            path.read_text()
-        )["parts"]:
-            part = built.catalog / "snapshots" / path.stem / name
+    for commit in commits_of(built):
+        folder = built.catalog / "snapshots" / snapshot_name(commit["sequence"], commit["id"])
+        for name, rows, size_bytes, *_, first, last, footer_bytes, crc32 in commit["parts"]:
+            part = folder / name
             assert part.stat().st_size == size_bytes
             assert zlib.crc32(part.read_bytes()[-footer_bytes:]) == crc32
             table = pq.read_table(part)

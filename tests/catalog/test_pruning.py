@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from kip33.catalog.catalog import Catalog, Snapshot
+from kip33.catalog.catalog import Catalog, Snapshot, sequence_of
 from kip33.catalog.draft import CLAIMS, Draft, PartWriter
 from kip33.catalog.pruning import Plan, RemovalKind, prune
 from kip33.catalog.schema import SCHEMA_VERSION
@@ -195,7 +195,7 @@ def test_a_damaged_snapshot_goes_if_it_is_neither_young_nor_the_newest(
     assert left == [False, False, True, True, True]
     assert catalog.require_newest() == good
     assert (pruned.plan.kept_young, len(pruned.plan.problems)) == (1, 2)
-    assert any(newest.name in problem for problem in pruned.plan.problems)
+    assert any(newest.commit_name in problem for problem in pruned.plan.problems)
 
 
 def test_nothing_is_removed_while_no_snapshot_is_undamaged(catalog: Catalog) -> None:
@@ -329,16 +329,17 @@ def test_claims_stay_until_a_newer_snapshot_is_committed(catalog: Catalog) -> No
 
 
 def test_the_snapshot_that_a_running_build_began_from_stays(catalog: Catalog) -> None:
+    """And all newer ones: the build must not commit with a number that was taken meanwhile."""
     older, base = snapshot_of(catalog), snapshot_of(catalog)
     running = dead_draft(catalog, age_ms=DAY - 1)
     between, newest = snapshot_of(catalog), snapshot_of(catalog)
     removed = [one.name for one in prune(catalog, keep=1, now_ms=NOW_MS).removed]
-    assert removed == [older.name, between.name]
-    assert names(catalog) == [base.name, newest.name]
+    assert removed == [older.name]
+    assert names(catalog) == [base.name, between.name, newest.name]
 
     set_age(path_of(running.staging), DAY)
     removed = [one.name for one in prune(catalog, keep=1, now_ms=NOW_MS).removed]
-    assert removed == [running.name, base.name]
+    assert removed == [running.name, base.name, between.name]
 
 
 def test_a_build_that_is_committed_needs_its_base_no_more(catalog: Catalog) -> None:
@@ -414,7 +415,7 @@ def test_commits_are_removed_before_parts_and_the_oldest_first(
         place.path
         for snapshot in (first, second)
         for place in (
-            catalog.commit_place(snapshot.name),
+            catalog.commit_place(snapshot.commit_name),
             catalog.snapshot_folder(snapshot.name),
         )
     ]
@@ -425,10 +426,10 @@ def test_a_commit_file_that_cannot_be_removed_keeps_its_parts(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, newest = (snapshot_of(catalog) for _ in range(3))
-    disk = Disk(f"commits/{first.name}")
+    disk = Disk(f"commits/{first.commit_name}")
     monkeypatch.setattr("kip33.stores.locations._filesystem", lambda _: disk)
     pruned = prune(catalog, keep=1, now_ms=NOW_MS)
-    uri = catalog.commit_place(first.name).uri
+    uri = catalog.commit_place(first.commit_name).uri
     assert pruned.failures == (
         f"{uri}: cannot be removed: Permission denied; fix it and run the command again",
     )
@@ -468,17 +469,22 @@ def test_a_file_removed_by_a_concurrent_pruning_is_not_a_failure(catalog: Catalo
 
 def test_a_build_that_commits_after_all_keeps_its_snapshot(catalog: Catalog) -> None:
     """It slept for a day between its parts' move and its commit, and wakes up while we prune."""
+    snapshot_of(catalog)
+    waking = snapshot_of(catalog, age_ms=DAY)
+    commit = commit_path(catalog, waking)
+    data = commit.read_bytes()
+    commit.unlink()
+    prune(catalog, keep=1, now_ms=NOW_MS, on_plan=lambda _: commit.write_bytes(data) and None)
+    assert part_path(catalog, waking).exists()
+
+
+def test_the_folder_of_a_build_whose_number_another_one_took_is_removed(catalog: Catalog) -> None:
+    """It was killed before it could go on with another number."""
     folder = uncommitted(catalog, DAY)
     newest = snapshot_of(catalog)
-    commit = commit_path(catalog, newest)
-    waking = commit.with_name(f"{folder.name}.json")
-    prune(
-        catalog,
-        keep=1,
-        now_ms=NOW_MS,
-        on_plan=lambda _: waking.write_bytes(commit.read_bytes()) and None,
-    )
-    assert (folder / "part-00000.parquet").exists()
+    assert sequence_of(folder.name) == newest.sequence
+    assert prune(catalog, keep=1, now_ms=NOW_MS).count(RemovalKind.DEAD_BUILD) == 1
+    assert (folder.exists(), part_path(catalog, newest).exists()) == (False, True)
 
 
 def test_a_commit_file_that_cannot_be_read_now_is_not_called_damaged(
@@ -489,7 +495,7 @@ def test_a_commit_file_that_cannot_be_read_now_is_not_called_damaged(
     open_file = os.open
 
     def open_others(path: Any, *how: Any) -> int:
-        if closed.name in os.fsdecode(path):
+        if closed.commit_name in os.fsdecode(path):
             raise PermissionError(13, "Permission denied")
         return open_file(path, *how)
 

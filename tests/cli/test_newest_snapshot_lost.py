@@ -28,10 +28,11 @@ def damaged(built: Path, tmp_path: Path, command: Command) -> tuple[Path, Path]:
     catalog = tmp_path / CATALOG
     shutil.copytree(built / "indexes", tmp_path / "indexes")
     [commit] = (catalog / "commits").iterdir()
-    name = commit.stem.replace("0001-", "0002-")
+    [folder] = (catalog / "snapshots").iterdir()
+    name = folder.name.replace("0001-", "0002-")
     text = commit.read_text().replace('"sequence": 1,', '"sequence": 2,')
-    commit.with_name(f"{name}.json").write_text(text)
-    shutil.copytree(catalog / "snapshots" / commit.stem, catalog / "snapshots" / name)
+    commit.with_name(commit.name.replace("1", "2")).write_text(text)
+    shutil.copytree(folder, catalog / "snapshots" / name)
     part = min((catalog / "snapshots" / name).iterdir())
     part.unlink()
     return catalog, part
@@ -73,7 +74,7 @@ def test_each_row_of_lag_and_failover_has_the_warnings_and_the_snapshot(
 ) -> None:
     catalog, part = damaged
     write_offsets()
-    used = min(commit.stem for commit in (catalog / "commits").iterdir())
+    used = min(folder.name for folder in (catalog / "snapshots").iterdir())
     for name, snapshots in (("lag", ["snapshot"]), ("failover", ["from_snapshot", "to_snapshot"])):
         [row] = command(*OF_CATALOGS[name].split(), "--format", "jsonl").lines
         assert [row[one] for one in snapshots] == [used] * len(snapshots)

@@ -87,10 +87,13 @@ class Disk:
             file.change(source.data)
 
     def _rename(self, event: Event) -> None:
-        file = self.file(event.path)
-        assert file is not None, f"{event.path}: renamed, but not known"
-        self.names.setdefault(event.new, [Name(None)]).append(Name(file))
+        self._link(event)
         self.names[event.path].append(Name(None, event.new))
+
+    def _link(self, event: Event) -> None:
+        file = self.file(event.path)
+        assert file is not None, f"{event.path}: renamed or linked, but not known"
+        self.names.setdefault(event.new, [Name(None)]).append(Name(file))
 
     def _remove(self, event: Event) -> None:
         if event.path in self.names:

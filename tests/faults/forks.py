@@ -6,7 +6,7 @@ program spends on imports and on loading kernels. `Forks` starts the process:
     forks.run("restore", source, log_dir, die=["before", 17])
 
 gives the child SIGKILL right before its operation 17. An operation changes a directory or a file.
-A text in place of the number is a pattern: the first rename whose target matches it.
+A text in place of the number is a pattern: the first rename or link whose target matches it.
 """
 
 import json
@@ -101,6 +101,21 @@ def _build(source: str, index_dir: str, **settings: Any) -> None:
     build_here(Path(source), Path(index_dir), offset_index=True, **settings)
 
 
+def _builds_at_once(source: str, index_dir: str, *topics: str) -> None:
+    """Build each topic in a process of its own, all at once."""
+    processes = []
+    for topic in topics:
+        if pid := os.fork():
+            processes.append(pid)
+            continue
+        code = _run("build", [source, index_dir], {"topics": [topic]})
+        sys.stderr.flush()
+        os._exit(code)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in processes]
+    if any(codes):
+        sys.exit(f"exit codes {codes}")
+
+
 def _apply(
     plan_file: str,
     trash_folder: str,
@@ -166,6 +181,7 @@ COMMANDS: Final[dict[str, Callable[..., object]]] = {
     "applies": _applies,
     "apply": _apply,
     "build": _build,
+    "builds at once": _builds_at_once,
     "console": _console,
     "remove": _remove,
     "restore": _restore,
@@ -175,7 +191,7 @@ COMMANDS: Final[dict[str, Callable[..., object]]] = {
 }
 
 
-def _operations() -> Iterator[tuple[Any, str]]:
+def file_operations() -> Iterator[tuple[Any, str]]:
     """Yield the functions that change files: what has each, and its name there."""
     names = ("copy_file_range", "link", "mkdir", "pwrite", "rename", "replace", "rmdir")
     yield from ((os, name) for name in (*names, "truncate", "unlink"))
@@ -209,14 +225,14 @@ def _die(when: str, at: int | str) -> None:
 
         return watched
 
-    def watch_renames(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "os.rename" and re.search(str(at), os.fsdecode(arguments[1])):
+    def watch_names(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("os.rename", "os.link") and re.search(str(at), os.fsdecode(arguments[1])):
             _kill() if when == "before" else sys.setprofile(_kill)  # called when it returns
 
     if isinstance(at, str):
-        sys.addaudithook(watch_renames)
+        sys.addaudithook(watch_names)
         return
-    for owner, name in list(_operations()):
+    for owner, name in list(file_operations()):
         setattr(owner, name, around(getattr(owner, name)))
 
 

@@ -1,7 +1,7 @@
-"""Two builds at the same time on one catalog: both succeed in every order of their steps.
+"""Several builds at the same time on one catalog: all succeed in every order of their steps.
 
-In one process a complete build runs between the steps of another, at every point. Then two real
-processes run freely, many times.
+In one process a complete build runs between the steps of another, at every point, and commits run
+between the file operations of others. Then two, eight and 64 processes run freely, many times.
 """
 
 import itertools
@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from kip33.builds import earlier_builds
 from kip33.builds import task as build_task
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
-from kip33.catalog import draft as catalog_draft
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.pruning import prune
 from tests.builders.changing_archive import DAY_MS, ChangingArchive, KeptArchive, batches
 from tests.cli.console import Finished
-from tests.faults.forks import Forks
+from tests.faults.builds import build_here
+from tests.faults.forks import Forks, file_operations
 from tests.long_forms import one_in, short_and_long
 
 A, B, GROWN, GONE, INVALID = "x/a-0", "x/b-0", "x/grown-0", "x/gone-0", "x/invalid-0"
@@ -203,31 +204,91 @@ def test_a_build_that_commits_while_another_looks_back_takes_nothing_from_it(
     assert archive.outcome() == archive.fresh(offset_index=True)
 
 
-def test_commits_of_one_number_are_merged_afterwards(
-    first_or_later: ChangingArchive, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", short_and_long(37, 1, "KIP33_STEP"))
+def test_three_commits_interleaved_at_every_file_operation(
+    kept: KeptArchive, step: int, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    """Both looked at the catalog, then both put their commit file."""
-    archive = first_or_later
-    mine = steps(archive, topics=["a", "gone", "invalid"])
-    others = steps(archive, topics=["b", "grown", "new"])
-    for build in (mine, others):
-        for _ in range(4):
-            next(build)
-    put: Callable[..., None] = catalog_draft.publish_or_raise
-    waiting = [others]
+    """At each operation of one commit another begins, and at each of that one a third."""
+    operations = Operations(monkeypatch)
+    topics = (["a", "gone"], ["b", "invalid"], ["grown", "new"])
+    moments = itertools.product(range(1, MOST_OPERATIONS), repeat=2)
+    for first, second in itertools.islice(moments, 0, None, step):
+        with subtests.test(f"{first}, {second}"):
+            archive = kept.again()
+            builds = [steps(archive, topics=some) for some in topics]
+            for build in builds:
+                for _ in range(4):
+                    next(build)
+            one, other, third = (partial(finish, build) for build in builds)
 
-    def put_after_the_other(*arguments: Any) -> None:
-        if waiting and "/commits/" in arguments[0].uri:
-            finish(waiting.pop())
-        put(*arguments)
+            operations.before(first, partial(operations.before, second, third, other), one)
 
-    monkeypatch.setattr(catalog_draft, "publish_or_raise", put_after_the_other)
+            assert archive.outcome() == archive.fresh(offset_index=True)
+            numbers = [
+                snapshot.sequence for snapshot in Catalog.at(str(archive.catalog)).snapshots()
+            ]
+            assert numbers == [1, 2, 3, 4]
 
-    finish(mine)
 
-    assert archive.outcome() == archive.fresh(offset_index=True)
-    archive.now_ms += DAY_MS
-    assert archive.build(offset_index=True).indexed == 0
+MOST_OPERATIONS = 30  # more than a commit has
+
+
+class Operations:
+    """The operations on files in this process, before one of which something else can happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._waiting: list[list[Any]] = []
+        for owner, name in list(file_operations()):
+            monkeypatch.setattr(owner, name, self._watched(getattr(owner, name)))
+
+    def before(self, number: int, then: Callable[[], Any], run: Callable[[], Any]) -> None:
+        """Run something, with something else before its operation `number`, or behind its last."""
+        waiting = [number, then]
+        self._waiting.append(waiting)
+        run()
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            then()
+
+    def _watched(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **how: Any) -> Any:
+            if self._waiting:
+                self._waiting[-1][0] -= 1
+                if self._waiting[-1][0] == 0:
+                    self._waiting.pop()[1]()
+            return operation(*arguments, **how)
+
+        return watched
+
+
+@pytest.mark.parametrize(
+    ("builds", "rounds"),
+    [
+        pytest.param(8, 4, id="8 builds, 4 times"),
+        pytest.param(8, 100, id="8 builds, 100 times", marks=pytest.mark.long),
+        pytest.param(64, 2, id="64 builds, twice", marks=pytest.mark.long),
+    ],
+)
+def test_builds_at_once_each_of_its_own_topic_all_commit(
+    forks: Forks, tmp_path: Path, builds: int, rounds: int
+) -> None:
+    archive = ChangingArchive(tmp_path)
+    topics = [f"t{number}" for number in range(builds)]
+    for topic in topics:
+        for base_offset in (0, 16):
+            archive.write(archive.log(f"x/{topic}-0", base_offset), batches(base_offset, 8))
+    for number in range(rounds):
+        index_dir = tmp_path / f"indexes-{number}"
+        assert forks.run("builds at once", archive.source, index_dir, *topics) == Finished(
+            0, "", ""
+        )
+        catalog = Catalog.at(str(index_dir / "_catalog"))
+        rows = catalog.read(catalog.require_newest(), ["topic", "base_offset"]).to_pylist()
+        expected = {(topic, base_offset) for topic in topics for base_offset in (0, 16)}
+        assert {(row["topic"], row["base_offset"]) for row in rows} == expected
+        assert len(rows) == len(expected)
+        assert [one.sequence for one in catalog.snapshots()] == [*range(1, builds + 1)]
+        assert build_here(archive.source, index_dir, offset_index=True).indexed == 0
 
 
 @pytest.mark.parametrize("appears", [False, True], ids=["an index was there", "no index was there"])

@@ -15,7 +15,8 @@ from tests.cli.console import PROJECT, subprocess_of
 FLUSHES = ("fsync", "fdatasync", "syncfs")
 CALLS = (
     *("openat", "open", "creat", "write", "pwrite64", "sendfile", "ftruncate"),
-    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
+    *("rename", "renameat", "renameat2", "link", "linkat"),
+    *("unlink", "unlinkat", "rmdir", "mkdir", "mkdirat"),
     *FLUSHES,
 )
 
@@ -23,9 +24,9 @@ CALLS = (
 class Event(NamedTuple):
     """One step of a program."""
 
-    what: str  # create | write | copy | rename | remove | mkdir | flush | flush all
+    what: str  # create | write | copy | rename | link | remove | mkdir | flush | flush all
     path: str
-    new: str = ""  # where a rename leads; what a copy is of
+    new: str = ""  # where a rename or link leads; what a copy is of
     data: bytes = b""  # what a write appends
 
 
@@ -95,6 +96,8 @@ def events_of(call: str) -> Iterator[Event]:
         yield Event("create", places[0], "truncate")
     elif name.startswith("rename"):
         yield Event("rename", *paths[:2])
+    elif name.startswith("link"):
+        yield Event("link", *paths[:2])
     elif name in ("unlink", "unlinkat", "rmdir"):
         yield Event("remove", paths[0])
     elif name.startswith("mkdir"):
