@@ -15,10 +15,11 @@ and the list in the docstring. A command makes its options of the same declarati
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, wraps
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial, wraps
+from operator import index
 from textwrap import wrap
-from types import UnionType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -37,13 +38,17 @@ Path: TypeAlias = str | os.PathLike[str]
 """A path or URI; a function that `takes` options gets it as a text."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Dict = TypeVar("_Dict")
+_Value = TypeVar("_Value")
 _PLACE: Final = re.compile(r"^( *)- `options`: .*(?:\n\1  .*)*\n", re.MULTILINE)
 _FLAG: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
 _SAID_FLAG: Final = re.compile(rf"(?<!\S){_FLAG.pattern}")  # not in a path
 _WIDTH: Final = 100
+_MOST: Final = 2**63 - 1  # of a number that has no smaller limit: it is an int64
+_UNFIT: Final = object()
+_KINDS: Final = {bool: "True or False", int: "a number", str: "a text", os.PathLike: "a path"}
 _A_TIME: Final = (
-    " A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, or ms "
-    "since 1970."
+    " A time is ISO 8601, `now-3h`, a `datetime` with a time zone, a time of pandas, NumPy or "
+    "pyarrow, or ms since 1970."
 )
 
 
@@ -54,8 +59,8 @@ class Option(NamedTuple):
     default: Any = None  # of a bool: False
     flag: str = ""  # in a command: `--only damaged`; else it is made of the keyword
     metavar: str | None = None
-    least: int | None = None  # of a number
-    most: int | None = None
+    least: int = 0  # of a number
+    most: int | None = None  # None: 2^63 - 1
     parse: Callable[[Any], Any] | None = None  # returns the value of what is given; ValueError
     python: str = ""  # the help in Python, if it differs
 
@@ -108,47 +113,100 @@ def with_defaults(kind: type[_Dict], given: Mapping[str, Any], **defaults: Any) 
     made: Any = {one.name: _default(one.option) for one in options} | defaults
     for one in options:
         if one.name in given:
-            _require_kind(one, given[one.name])
-            made[one.name] = _value(one.option, given[one.name])
+            made[one.name] = _checked(one, given[one.name])
     return made  # type: ignore[no-any-return]
 
 
 def _default(option: Option) -> Any:
     """Return the value of a default, which may be a text such as `1m`."""
-    return _value(option, option.default) if isinstance(option.default, str) else option.default
+    return _value_of(option, option.default) if isinstance(option.default, str) else option.default
 
 
-def _value(option: Option, given: Any) -> Any:
-    """Return the value of what a program gives; a path becomes a text."""
-    value = os.fspath(given) if isinstance(given, os.PathLike) else given
+def _value_of(option: Option, value: Any) -> Any:
     return value if option.parse is None or value is None else option.parse(value)
 
 
-def _require_kind(one: Declared, given: Any) -> None:
-    """Raise ValueError for what a command would not take: a wrong choice, number or list."""
+def _checked(one: Declared, given: Any) -> Any:
+    """The value of what a program gives; a path becomes a text, a number of NumPy an `int`.
+
+    ValueError, which names the option, for what its command would refuse.
+    """
+    value = _of_type(one, os.fspath(given) if isinstance(given, os.PathLike) else given)
+    return parsed(one.name, partial(_value_of, one.option), value)
+
+
+def parsed(name: str, parse: Callable[[Any], _Value], given: Any) -> _Value:
+    """What `parse` returns; its ValueError names the argument."""
+    try:
+        return parse(given)
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(name) else f"{name}: {text}") from error
+
+
+def _of_type(one: Declared, given: Any) -> Any:
+    """The value as a type of the declaration has it."""
     is_union = get_origin(one.type) in (Union, UnionType)
     kinds = get_args(one.type) if is_union else (one.type,)
-    if str in kinds or (given is None and type(None) in kinds):
-        return
-    origins = [get_origin(kind) for kind in kinds]
-    if Sequence in origins and (given is None or isinstance(given, str)):
-        of_numbers = any(get_args(kind) == (int,) for kind in kinds)
-        is_number = of_numbers and given is not None and given.isdecimal()
-        such = "" if given is None else f", such as [{int(given) if is_number else repr(given)}]"
-        raise ValueError(f"{one.name} {given!r}: expected a list{such}")
-    if int in kinds and isinstance(given, str):
-        raise ValueError(f"{one.name} {given!r}: expected a number")
-    if kinds == (bool,) and not isinstance(given, bool):
-        raise ValueError(f"{one.name} {given!r}: expected True or False")
-    if Literal in origins and not one.option.parse:
-        choices = [one for kind in kinds if get_origin(kind) is Literal for one in get_args(kind)]
-        if given not in choices:
-            raise ValueError(f"{one.name} {given!r}: expected one of {', '.join(choices)}")
-    least, most = one.option.least, one.option.most
-    is_small = least is not None and isinstance(given, int) and given < least
-    if is_small or (most is not None and isinstance(given, int) and given > most):
-        range_text = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{one.name} {given}: expected {range_text}")
+    for kind in kinds if given is not None else {NoneType}.intersection(kinds):
+        if (value := _of_kind(one, kind, given)) is not _UNFIT:
+            return value
+    expected = " or ".join(filter(None, (_expected(kind, given) for kind in kinds)))
+    raise ValueError(f"{one.name} {given!r}: expected {expected or 'a value'}")
+
+
+def _of_kind(one: Declared, kind: Any, given: Any) -> Any:
+    """The value as one kind has it, or _UNFIT. Other kinds are checked where they are used."""
+    origin, option = get_origin(kind), one.option
+    if kind in (bool, str, NoneType):
+        return given if isinstance(given, kind) else _UNFIT
+    if kind is int and (option.parse or _is_number(given)):  # `parse` has a range of its own
+        most = _MOST if option.most is None else option.most
+        return number_of(one.name, given, option.least, most) if not option.parse else given
+    if origin is Literal:
+        return given if option.parse or given in get_args(kind) else _UNFIT
+    if (
+        origin in (Sequence, Collection)
+        and isinstance(given, Iterable)
+        and not isinstance(given, str | bytes)
+    ):
+        return tuple(_of_type(one._replace(type=get_args(kind)[0]), item) for item in given)
+    return _UNFIT if kind is int or origin in (Sequence, Collection, os.PathLike) else given
+
+
+def _expected(kind: Any, given: Any) -> str:
+    """What a value of this kind is, for an error."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if origin in (Sequence, Collection):
+        if not isinstance(given, str):
+            return "a list"
+        is_number = get_args(kind) == (int,) and given.isdecimal()
+        return f"a list, such as [{int(given) if is_number else repr(given)}]"
+    return _KINDS.get(origin or kind, "")
+
+
+def number_of(name: str, given: Any, least: int = 0, most: int = _MOST) -> int:
+    """The number that a program gives, as an `int`; ValueError, which names it, for another value.
+
+    >>> number_of("keep", 3, least=1)
+    3
+    """
+    if not _is_number(given):
+        raise ValueError(f"{name} {given!r}: expected a number")
+    if not least <= (number := index(given)) <= most:
+        last = "2^63 - 1" if most == _MOST else most
+        raise ValueError(f"{name} {number}: expected {least} to {last}")
+    return number
+
+
+def _is_number(given: Any) -> bool:
+    try:
+        index(given)
+    except TypeError:
+        return False
+    return not isinstance(given, bool)
 
 
 def picked(kind: type[_Dict], options: Any, **others: Any) -> _Dict:
@@ -171,8 +229,7 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
         added = [_parameter(one, defaults) for one in declared(kind)]
         named = {one.name for one in own}
         known = named | {one.name for one in added}
-        words = {f"--{name.replace('_', '-')}": name for name in named}
-        words |= {one.flags.split()[0]: one.name for one in declared(kind)}
+        words = {f"--{name.replace('_', '-')}": name for name in named} | keywords_of(kind)
 
         @wraps(function)
         def complete(*args: Any, **given: Any) -> Any:
@@ -184,7 +241,7 @@ def takes(kind: Any, **defaults: Any) -> Callable[[_Function], _Function]:
             try:
                 return function(*args, **mine, **with_defaults(kind, given, **defaults))
             except Exception as error:
-                error.args = tuple(_with_keywords(one, words) for one in error.args)
+                error.args = tuple(with_keywords(one, words) for one in error.args)
                 raise
 
         complete.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
@@ -204,8 +261,7 @@ def _parameter(one: Declared, defaults: Mapping[str, Any]) -> inspect.Parameter:
 
 def _items(kind: Any, arguments: set[str], indent: str) -> Iterator[str]:
     """Yield the lines of a docstring that describe the options."""
-    words = {one.flags.split()[0]: one.name for one in declared(kind)}
-    words |= {name.upper(): name for name in arguments}
+    words = keywords_of(kind) | {name.upper(): name for name in arguments}
     word = re.compile(rf"{_FLAG.pattern}|\b(?:{'|'.join(map(str.upper, arguments))})\b")
     for one in declared(kind):
         text = word.sub(lambda found: _in_python(found[0], words), one.text)
@@ -219,7 +275,12 @@ def _is_time(kind: Any) -> bool:
     return getattr(kind, "__module__", "") == "datetime" or any(map(_is_time, get_args(kind)))
 
 
-def _with_keywords(text: Any, names: Mapping[str, str]) -> Any:
+def keywords_of(kind: Any) -> dict[str, str]:
+    """The keyword of each option, by its name in a command: `{"--from": "start_time"}`."""
+    return {one.flags.split()[0]: one.name for one in declared(kind)}
+
+
+def with_keywords(text: Any, names: Mapping[str, str]) -> Any:
     """Return what an error says, with keywords in place of a command's options."""
     if not isinstance(text, str):
         return text

@@ -86,3 +86,23 @@ def test_the_pages_name_commands_that_there_are() -> None:
     words = [shlex.split(line, comments=True) for line in lines if line.split()[:1] == ["kip33"]]
     named = {line[1] for line in words}
     assert named == set(COMMANDS)
+
+
+FIRST_BLOCKS = (  # what a newcomer copies, in this order
+    ("git clone", "make demo", "make test"),
+    ("make wheel", "python3 -m venv", "pip install dist/"),
+)
+
+
+def test_the_first_blocks_begin_with_what_a_fresh_clone_has() -> None:
+    text = (PROJECT / "README.md").read_text()
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for block, begins in zip(blocks, FIRST_BLOCKS, strict=False):
+        assert [
+            line.startswith(begin) for line, begin in zip(block.splitlines(), begins, strict=True)
+        ] == [True] * len(begins)
+    targets = set(re.findall(r"^make ([a-z]+)", "".join(blocks), re.MULTILINE))
+    assert targets <= set(
+        re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    )
+    assert "pip brings PySpark" in text

@@ -5,8 +5,8 @@ from typing import Unpack
 import pyarrow as pa
 
 from kip33.api.catalog_options import PolicyTables, policies_in
-from kip33.api.opened_catalog import time_or_now
 from kip33.archive.common_options import LocalRun
+from kip33.archive.moments import time_or_now
 from kip33.audits import dialect_tree
 from kip33.audits.dialect_tree import DialectOptions, DialectRequest
 from kip33.audits.timestamp_answers import TimestampOptions, TimestampRequest, profile_timestamps

@@ -9,8 +9,8 @@ from typing import Final, Unpack
 
 import pyarrow as pa
 
-from kip33.api.opened_catalog import current_ms
 from kip33.archive.common_options import LocalRun, ProgressFunction
+from kip33.archive.moments import current_ms
 from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.builds.commit import BuildSummary, run_build
 from kip33.builds.repair_plan import RepairOptions, RepairRequest, RepairSummary, run_repair

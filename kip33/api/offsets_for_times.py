@@ -7,14 +7,15 @@ from typing import Any, TypeAlias, Unpack
 import pyarrow as pa
 
 from kip33.api.catalog_options import HoleOptions, SegmentOptions, policies_in
+from kip33.archive.moments import target_ms
 from kip33.catalog.catalog import Catalog
 from kip33.catalog.catalog_answers import holes_in, segment_table, tiers_compared
 from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tier_findings import TierComparison
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.formats.times import Time, milliseconds_of
-from kip33.options import takes
-from kip33.rules.search import TARGETS, require_target
+from kip33.formats.batch import MAX_INT32
+from kip33.formats.times import Time
+from kip33.options import number_of, parsed, takes
 from kip33.search.emitted_offsets import EmitOptions, EmittedOffsets, emitted_offsets
 from kip33.search.replica_search import TimeQuestion
 from kip33.search.time_search import (
@@ -28,8 +29,8 @@ from kip33.search.time_search import (
 TimeRequest: TypeAlias = tuple[str, int | None, Time] | tuple[str, int | None, Time, str | None]
 """Topic, partition (None: all), time, and optionally a log directory.
 
-A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, ms since
-1970, `earliest`, `latest` or `max-timestamp`.
+A time is ISO 8601, `now-3h`, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, ms
+since 1970, `earliest`, `latest` or `max-timestamp`.
 """
 
 
@@ -141,8 +142,7 @@ def answered(
     """Return the answers as a table, in the order of the requests."""
     search, answers = _searched(source, requests, options)
     if options["until"] is not None:
-        until = time_question("", None, options["until"])
-        answers = search.ranges(answers, until.target_ms)
+        answers = search.ranges(answers, parsed("until", target_ms, options["until"]))
     return with_time_columns(answer_table(answers, has_range=options["until"] is not None))
 
 
@@ -171,21 +171,15 @@ def _question_of(request: Any) -> TimeQuestion:
             f"request {request!r}: expected (topic, partition, time), or with a log directory, in "
             "a list of such tuples"
         )
-    topic, partition, *_ = request
-    if not isinstance(topic, str) or not (partition is None or hasattr(partition, "__index__")):
-        raise ValueError(f"request {request!r}: expected a topic's name and a partition's number")
-    return time_question(*request)
+    topic, partition, *others = request
+    if not isinstance(topic, str):
+        raise ValueError(f"request {request!r}: expected a topic's name")
+    number = None if partition is None else number_of("partition", partition, most=MAX_INT32)
+    return time_question(topic, number, *others)
 
 
 def time_question(
     topic: str, partition: int | None, time: Time, log_dir: str | None = None
 ) -> TimeQuestion:
     """Return a request as a question; ValueError for what is not a time."""
-    if isinstance(time, str) and time in TARGETS:
-        return TimeQuestion(topic, partition, TARGETS[time], log_dir)
-    try:
-        target_ms = milliseconds_of(time)
-    except ValueError as error:
-        raise ValueError(f"{error}, or one of {', '.join(TARGETS)}") from error
-    require_target(target_ms)
-    return TimeQuestion(topic, partition, target_ms, log_dir)
+    return TimeQuestion(topic, partition, target_ms(time), log_dir)

@@ -1,12 +1,10 @@
 """A catalog as one object, without Spark: `kip33.open_catalog`.
 
 Its methods call the same functions as the commands `catalog`, `search`, `lag`, `failover`,
-`retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results. The
-clock is read here, for programs that call kip33.
+`retention` and `roll`. `kip33/api/RESULTS.md` lists the columns and fields of all results.
 """
 
 import os
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, Unpack, overload
@@ -24,6 +22,7 @@ from kip33.api.offsets_for_times import (
     emitted,
 )
 from kip33.archive.common_options import LocalEngineRun
+from kip33.archive.moments import current_ms, time_or_now
 from kip33.audits.roll_answers import (
     RolledArchive,
     SnapshotRollOptions,
@@ -39,15 +38,15 @@ from kip33.catalog.schema import with_time_columns
 from kip33.catalog.tiers import CatalogSnapshot
 from kip33.catalog.topic_totals import TopicTotals
 from kip33.errors import Kip33Error
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.printed_fields import (
     MOST_ROWS_SHOWN,
     facts_text,
     object_html,
 )
-from kip33.formats.times import Time, milliseconds_of
 from kip33.local.local_engine import LocalEngine
-from kip33.options import Path, takes
+from kip33.options import Path, number_of, parsed, takes
 from kip33.retention import make_plan
 from kip33.retention.answer import (
     RecordsToDelete,
@@ -320,8 +319,8 @@ class OpenedCatalog:
         [{'offset': 4000, 'timestamp': 1700086400104, 'result': 'found'}]
 
         - `requests`: tuples (topic, partition, time), and optionally a log directory. Partition
-          None: all. A time is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or
-          pyarrow, ms since 1970, `earliest`, `latest` or `max-timestamp`
+          None: all. A time is ISO 8601, `now-3h`, a `datetime` with a time zone, a time of pandas,
+          NumPy or pyarrow, ms since 1970, `earliest`, `latest` or `max-timestamp`
         - `options`: see `SearchQuestion` and `RangeOptions`
 
         Rows are in the order of the requests, then by partition and log directory (`answers` in
@@ -421,7 +420,7 @@ class OpenedCatalog:
             measured = measured_buffer(here, there, topics, current_ms(), warn_caller)
             buffer = measured.buffer_ms
         else:
-            buffer = _duration("buffer_ms", buffer_ms)
+            buffer = parsed("buffer_ms", duration_ms, buffer_ms)
         return failover.resume_points(
             partitions_of(here, topics),
             partitions_of(there, topics),
@@ -677,28 +676,22 @@ def _opened(catalog: OpenedCatalog | Path, argument: str) -> OpenedCatalog:
     raise TypeError(f"{argument}: {type(catalog).__name__} found, expected a path or OpenedCatalog")
 
 
-def _duration(name: str, given: int | str) -> int:
-    try:
-        return duration_ms(given)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 def _committed_offsets(offsets: Offsets, topics: Sequence[str]) -> list[GroupOffset]:
     if isinstance(offsets, str | os.PathLike):
-        return load_group_offsets(offsets, topics)
+        return load_group_offsets(offsets, topics, warn_caller)
     globs = TopicGlobs.of(topics)
-    return [GroupOffset(*one) for one in offsets if globs.matches(one[1])]
+    return [one for one in map(_group_offset, offsets) if globs.matches(one.topic)]
 
 
-def current_ms() -> int:
-    """Return the current time in ms since 1970."""
-    return time.time_ns() // 1_000_000
-
-
-def time_or_now(moment: Time | None) -> int:
-    """Return a time in ms since 1970, the current time for None; ValueError before 1970."""
-    now_ms = current_ms() if moment is None else milliseconds_of(moment)
-    if now_ms < 0:
-        raise ValueError(f"now {now_ms} found, expected a time from 1970 on")
-    return now_ms
+def _group_offset(given: Any) -> GroupOffset:
+    """A program's tuple; ValueError for another value."""
+    try:
+        group, topic, partition, offset = given
+        if not isinstance(group, str) or not isinstance(topic, str):
+            raise TypeError
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"offsets {given!r}: expected a list of tuples (group, topic, partition, offset)"
+        ) from error
+    number = number_of("partition", partition, most=MAX_INT32)
+    return GroupOffset(group, topic, number, number_of("offset", offset))

@@ -2,7 +2,7 @@
 
 from typing import Unpack
 
-from kip33.api.opened_catalog import current_ms
+from kip33.archive.moments import current_ms
 from kip33.options import Path, takes
 from kip33.retention import apply, undo
 from kip33.retention import plan as plan_file

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
 
-from kip33.api.opened_catalog import current_ms
 from kip33.archive import common_options as common
+from kip33.archive.moments import current_ms
 from kip33.archive.output_files import require_free
 from kip33.catalog.catalog import warn_caller
 from kip33.catalog.schema import with_time_columns
 from kip33.local.local_engine import LocalEngine
-from kip33.options import Path, picked, takes
+from kip33.options import Path, parsed, picked, takes
 from kip33.records.counting import CountOptions, RecordCount
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.partitions import Source, places_of
@@ -203,7 +203,7 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     Damage is a Python warning; with `on_error="fail"` an error is raised, as by `read_arrow`.
     Raises Kip33Error for more than a million periods, and else what `read_arrow` raises.
     """
-    found = RecordCount(positive_ms(per), options)
+    found = RecordCount(parsed("per", positive_ms, per), options)
     access = (options["storage_options"], options["filesystem"])
     partitions = found.reading.partitions(source, *access)
     found.read(
@@ -234,19 +234,19 @@ def write_records(
     - `options`: see `ReadOptions`; `on_error` is `skip` or `fail`
 
     Each call begins where the last one has ended, partition by partition, so no record is written
-    twice. A file is `TO/topic=orders/day=2024-05-01/part-....parquet`: Spark, pandas and Arrow read
-    the folder as one table with the columns `topic` and `day` (UTC), DuckDB and Polars with a
-    pattern, `TO/topic=*/*/*.parquet`. The other columns are `partition`, `offset`, `timestamp`,
-    `timestampType`, `key`, `value` and `headers`, or those of `columns`. All calls for
-    a folder have the same source and the same options, but for topics and partitions. What was
-    written is committed by one file; a call that is interrupted adds nothing, or the next one
-    completes it.
+    twice. A file is `TO/topic=orders/2024-05-01/part-....parquet`, with the columns `topic`, a
+    text, and `day`, a date (UTC) or null. Spark, pandas and Arrow read the folder as one table,
+    DuckDB and Polars with a pattern, `TO/topic=*/*/*.parquet`. The other columns are `partition`,
+    `offset`, `timestamp`, `timestampType`, `key`, `value` and `headers`, or those of `columns`. All
+    calls for a folder have the same source and the same options, but for topics and partitions.
+    What was written is committed by one file; a call that is interrupted adds nothing, or the next
+    one completes it.
 
     Returns what was added (`written_records` in RESULTS.md). Damage is skipped and counted. Missing
     offsets, and last logs that no build could read, are a warning. With `on_error="fail"` all of
     these are errors. Raises
-    LocationError for a log that cannot be read, a topic that was created again, a log that is
-    shorter than what was written, or a folder with files of others; CatalogError for a folder with
+    LocationError for a log that cannot be read, a topic that was created again, a log that was cut
+    after it was written, or a folder with files of others; CatalogError for a folder with
     other options or another source; PublishError if a file cannot be written, or another call
     wrote at the same time; ValueError for a wrong argument. Then no record is added.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
 from kip33.api.catalog_options import policies_in
-from kip33.api.opened_catalog import current_ms, time_or_now
+from kip33.archive.moments import current_ms, time_or_now
 from kip33.archive.output_files import require_report_places
 from kip33.catalog.catalog import Catalog, Choice, Warn, catalog_at, choose, warn_caller
 from kip33.catalog.tiers import CatalogSnapshot, Tiers

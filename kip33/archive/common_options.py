@@ -25,6 +25,11 @@ def _layout_name(text: str) -> str:
     return layout_of(text).name
 
 
+GUARD_FORMULAS: Final = (
+    "In csv, put an apostrophe before each text that a spreadsheet would take for a formula: one "
+    "that begins with =, +, -, @, a tab or a carriage return, and is no number. Without this, csv "
+    "has each text as it is."
+)
 TOPIC_GLOBS: Final = Option(
     "Only topics that match; !GLOB excludes topics that match. May be repeated.",
     default=(),

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kip33.errors import LocationError
+from kip33.formats.kafka_configs import number_in_line
 from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
@@ -22,7 +23,6 @@ from kip33.stores.locations import Location
 MOST_CHECKPOINT_BYTES: Final = 2**28  # a million partitions of the longest names
 START_COLUMNS: Final = ("topic", "partition", "offset")
 LOG_DIR: Final = "log_dir"
-_MOST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 
 LogStartOffsets = dict[tuple[str, str, int], int]  # by log directory, topic, partition
 
@@ -98,12 +98,7 @@ def _parse(text: str) -> Iterator[tuple[int, tuple[str, str, int], int]]:
         row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
         if len(cells) != len(header) or not row["topic"]:
             raise ValueError(f"line {lines.line_num}: {','.join(cells)[:80]!r} found")
-        partition, offset = (_number(lines.line_num, name, row[name]) for name in _MOST)
+        partition, offset = (
+            number_in_line(lines.line_num, name, row[name]) for name in ("partition", "offset")
+        )
         yield lines.line_num, (row.get(LOG_DIR, ""), row["topic"], partition), offset
-
-
-def _number(line: int, name: str, cell: str) -> int:
-    digits = cell.isascii() and cell.isdigit() and len(cell) <= 20
-    if not digits or int(cell) > _MOST[name]:
-        raise ValueError(f"line {line}: {name} {cell[:40]!r} found, expected 0 to {_MOST[name]}")
-    return int(cell)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kip33.archive import common_options as common
 from kip33.archive.bins import Engine
+from kip33.archive.moments import time_ms
 from kip33.audits.audited_logs import logs_below
 from kip33.audits.roll_audit import RollAudit, audit_columns, columns_to_audit
 from kip33.audits.roll_logs import logs_of, read_first_batches, read_source
@@ -160,6 +161,7 @@ class RollRequest(SnapshotRollOptions):
         Option(
             "Count active segments that a batch of this time would end [default: the clock].",
             metavar="T",
+            parse=time_ms,
         ),
     ]
     layout: common.LayoutName

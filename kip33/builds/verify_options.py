@@ -6,6 +6,7 @@ They are not in `indexing`, because files with topics' settings are read here (`
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from kip33.archive import common_options as common
+from kip33.archive.moments import time_ms
 from kip33.builds.build_options import load_topic_settings
 from kip33.formats.times import Time, milliseconds_of
 from kip33.options import Option
@@ -32,7 +33,9 @@ class VerifyOptions(TypedDict, total=False):
     as_of: Annotated[
         Time | None,
         Option(
-            "With --share: choose the share of this day, in UTC [default: today].", metavar="DATE"
+            "With --share: choose the share of this day, in UTC [default: today].",
+            metavar="DATE",
+            parse=time_ms,
         ),
     ]
     layout: common.LayoutName

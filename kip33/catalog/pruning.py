@@ -22,8 +22,7 @@ A time in the future is treated as young, and so is a missing one.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import StrEnum
-from operator import index
-from typing import Any, Final, NamedTuple, Self, SupportsIndex
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import fs
@@ -40,6 +39,7 @@ from kip33.catalog.catalog import (
 )
 from kip33.catalog.draft import CLAIMS, DEAD_AFTER_MS
 from kip33.errors import CatalogError, UnreadableCatalogError, counted
+from kip33.options import number_of
 from kip33.stores.files import one_line, size_of
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX, remove
@@ -128,9 +128,7 @@ def prune(
     the others continue. Raises CatalogError, with nothing removed, if the catalog cannot be listed
     or has a snapshot of a later version of kip33.
     """
-    if not isinstance(keep, SupportsIndex) or index(keep) < 1:
-        raise ValueError(f"keep {keep!r}: expected 1 or more, the newest snapshot always stays")
-    plan = plan_pruning(catalog, keep=keep, now_ms=now_ms)
+    plan = plan_pruning(catalog, keep=number_of("keep", keep, least=1), now_ms=now_ms)
     if on_plan:
         on_plan(plan)
     removed: list[Removal] = []

@@ -43,6 +43,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, runs
+from kip33.formats.batch import MAX_INT32
 from kip33.rules.policies import TopicGlobs, require_topics
 
 
@@ -223,7 +224,7 @@ def _changes_page(
 @catalog_argument
 @click.option(
     "--keep",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_INT32),
     metavar="N",
     required=True,
     callback=by_hand,

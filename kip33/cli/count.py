@@ -13,7 +13,6 @@ from kip33.cli.output import Column, Output, Row, RowList, Table, counted, warn
 from kip33.cli.records_options import (
     places,
     problems_text,
-    require_times,
     source_of,
 )
 from kip33.cli.runs import CommandRun, runs
@@ -32,10 +31,6 @@ class CountCommand:
     asked: CountOptions
     per_ms: int
     workers: int | None
-
-    def check(self) -> None:
-        """Raise UsageError, one line, for times that contradict each other."""
-        require_times(self.asked)
 
 
 @click.command(

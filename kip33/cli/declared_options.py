@@ -6,19 +6,20 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from kip33.cli.times import DURATION, LIMIT, MOMENT, POSITIVE_DURATION, SIZE, Quantity
-from kip33.formats.times import Time
+from kip33.archive.moments import time_ms, times_ms
+from kip33.cli.times import DURATION, LIMIT, MOMENT, MOMENTS, POSITIVE_DURATION, SIZE, Quantity
 from kip33.options import Declared, declared
-from kip33.rules.policies import duration_ms, limit_ms, positive_ms, size_bytes
+from kip33.rules.policies import MAX_INT64, duration_ms, limit_ms, positive_ms, size_bytes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _EARLIER_NAMES: Final = {"--topic": "--topics"}
-_TIMES: Final = get_args(Time)
 _QUANTITIES: Final[dict[Any, Quantity]] = {
     duration_ms: DURATION,
     positive_ms: POSITIVE_DURATION,
     limit_ms: LIMIT,
     size_bytes: SIZE,
+    time_ms: MOMENT,
+    times_ms: MOMENTS,
 }
 
 
@@ -93,7 +94,7 @@ def _quantity_of(one: Declared) -> Quantity | None:
     option = one.option
     if option.parse and option.metavar and int in get_args(one.type):
         return _QUANTITIES.get(option.parse) or Quantity("number", option.parse, option.metavar)
-    return None
+    return _QUANTITIES.get(option.parse)
 
 
 def _of_value(one: Declared) -> dict[str, Any]:
@@ -106,10 +107,9 @@ def _of_value(one: Declared) -> dict[str, Any]:
     for choices in (one.type, *kinds):
         if get_origin(choices) is Literal:
             return how | {"type": click.Choice(get_args(choices))}
-    if set(_TIMES) <= set(kinds):
-        return how | {"type": MOMENT}
     if int in kinds and not option.parse:
-        return how | {"type": click.IntRange(option.least, option.most)}
+        most = MAX_INT64 if option.most is None else option.most
+        return how | {"type": click.IntRange(option.least, most)}
     return how
 
 

@@ -96,7 +96,7 @@ def failover(
     `warnings`, one for each newer snapshot that is damaged and was ignored. With
     --buffer auto it also has `buffer_ms`, and a line on standard error says where that is from.
     """
-    committed = load_group_offsets(offsets, asked["topics"])
+    committed = load_group_offsets(offsets, asked["topics"], warn)
     topics = {one.topic for one in committed}
     run.on_progress(Progress(Phase.READING_CATALOG))
     here, warnings = chosen_snapshot(first, what="--from")

@@ -6,6 +6,7 @@ from functools import partial
 import click
 
 from kip33.archive.common_options import RetentionPolicies
+from kip33.archive.moments import time_or_now
 from kip33.cli.catalog_places import chosen_snapshot
 from kip33.cli.declared_options import options_of
 from kip33.cli.metrics_file import lag_gauges
@@ -21,9 +22,9 @@ from kip33.cli.output import (
     human_duration,
     iso_time,
     partition_name,
+    warn,
 )
 from kip33.cli.runs import CommandRun, runs
-from kip33.cli.times import moment_or_now
 from kip33.retention.policy_files import policies_of
 from kip33.search.answers import load_group_offsets
 from kip33.search.catalog_search import partitions_of
@@ -60,7 +61,7 @@ def lag(
     snapshot that is damaged and was ignored.
     """
     source, warnings = chosen_snapshot(catalog_dir, asked["snapshot"])
-    committed = load_group_offsets(offsets, asked["topics"])
+    committed = load_group_offsets(offsets, asked["topics"], warn)
     run.on_progress(Progress(Phase.READING_CATALOG))
     limit = policies["retention_ms"]
     lags = group_lags(
@@ -68,7 +69,7 @@ def lag(
         committed,
         policies=policies_of(**policies),
         retention_ms=limit if isinstance(limit, int) else None,  # of a command line it is ms
-        now_ms=moment_or_now(asked["now"]),
+        now_ms=time_or_now(asked["now"]),
         max_batch_bytes=asked["max_batch_bytes"],
         on_progress=run.on_progress,
     )

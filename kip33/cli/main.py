@@ -64,6 +64,22 @@ GROUPS: Final = {
 COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 CONFIG_META: Final = "kip33.config"  # where click's `meta` has the configuration file
+_SYNONYMS: Final = {  # of other programs
+    **dict.fromkeys(("check", "fsck", "validate"), "verify"),
+    **dict.fromkeys(("index", "rebuild"), "build"),
+    **dict.fromkeys(("find", "lookup", "offsets"), "search"),
+    **dict.fromkeys(("cat", "consume", "export", "read"), "records"),
+    **dict.fromkeys(("ls", "list", "segments"), "catalog"),
+    **dict.fromkeys(("delete", "expire", "purge"), "retention"),
+    **{"fix": "repair", "info": "status", "histogram": "count", "generate": "demo"},
+    **dict.fromkeys(("--since", "--after", "--start", "--start-time"), "--from"),
+    **dict.fromkeys(("--before", "--end", "--end-time"), "--until"),
+    **dict.fromkeys(("--jobs", "--threads", "--processes"), "--workers"),
+    **dict.fromkeys(("--out", "--output-file", "--write"), "--output"),
+    **{"--catalog-dir": "--catalog", "--timestamp": "--time", "--to-datetime": "--time"},
+    **{"--max": "--limit", "--head": "--limit", "--period": "--per", "--filter": "--grep"},
+    **{"--key": "--where-key", "--what-if": "--dry-run", "--json": "--format"},
+}
 _READ_NO_LOGS: Final = {
     *("catalog", "completion", "demo", "init", "report", "retention", "status"),
     "verify quick",
@@ -173,7 +189,8 @@ class LazyGroup(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             from kip33.rules.policies import nearest
 
-            ctx.fail(f"No such command {args[0]!r}{nearest(args[:1], COMMANDS)}")
+            meant = _SYNONYMS.get(args[0], args[0])
+            ctx.fail(f"No such command {args[0]!r}{nearest([meant], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -338,7 +355,8 @@ def _usage_text(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and context:
         shown = (one for one in context.command.params if not getattr(one, "hidden", False))
         names = [name for one in shown for name in one.opts if name.startswith("--")]
-        text = f"No such option {error.option_name!r}{nearest([error.option_name], names)}"
+        meant = _SYNONYMS.get(error.option_name, error.option_name)
+        text = f"No such option {error.option_name!r}{nearest([meant], names)}"
     elif isinstance(error, click.BadParameter) and error.param:
         found = _NOT_A_CHOICE.match(error.message)
         if found and isinstance(error.param.type, click.Choice):

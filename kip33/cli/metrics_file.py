@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from kip33.archive.moments import current_ms
 from kip33.cli.options import replaced_file, together
-from kip33.cli.times import current_ms
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,6 +5,7 @@ such as `kip33 catalog CATALOG --diff A B`, is hidden and still does the same, w
 names the new form.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from kip33.cli.option_groups import GroupedCommand
 from kip33.cli.output import counted, warn
+from kip33.rules.policies import nearest
 
 
 class Earlier(NamedTuple):
@@ -53,6 +55,7 @@ class CommandWithModes(GroupedCommand):
             args = self._as_now(args, info_name or "")
         mode = self.modes.get(args[0]) if args else None
         if mode is None:
+            self._require_no_near_mode(args[:1], f"kip33 {info_name}")
             return super().make_context(info_name, args, parent, **extra)
         return mode.make_context(f"{info_name} {mode.name}", args[1:], parent, **extra)
 
@@ -66,6 +69,13 @@ class CommandWithModes(GroupedCommand):
         shown = [(name, mode.get_short_help_str(200)) for name, mode in self.modes.items()]
         with formatter.section(f"Commands ({ctx.command_path} COMMAND --help)"):
             formatter.write_dl(shown)
+
+    def _require_no_near_mode(self, words: Sequence[str], command: str) -> None:
+        """Raise UsageError if the first word is no place, and almost one of the modes."""
+        for word in words:
+            near = nearest(words, self.modes)
+            if near and "/" not in word and not os.path.lexists(word):
+                raise click.UsageError(f"no place and no command {word!r} of {command}{near}")
 
     def _as_now(self, args: Sequence[str], command: str) -> list[str]:
         """Return the arguments with the mode of an earlier option in front."""

@@ -15,7 +15,8 @@ _GROUPS: Final = {
     "Engine": ("engine", "workers", "verbose", "parallelism", "master", "conf", "config"),
     "Output": (
         *("fail_on", "summary_file", "metrics_file", "metrics_by", "metrics_limit"),
-        *("output_format", "time_format", "result_line", "help", "_click_default_help"),
+        *("output_format", "time_format", "guards_csv", "guard_formulas", "result_line"),
+        *("help", "_click_default_help"),
     ),
 }
 _GROUP_OF: Final = {name: group for group, names in _GROUPS.items() for name in names}

@@ -160,6 +160,7 @@ format_option: Final = together(
         help="Times in json, jsonl and csv: ms since 1970, or iso, such as "
         "2024-05-01T12:00:00.000Z.",
     ),
+    click.option("--guard-formulas", "guards_csv", is_flag=True, help=common.GUARD_FORMULAS),
     result_line_option,
 )
 

@@ -4,7 +4,6 @@ A command makes an `Output`, and `show` prints it in the format that was asked f
 table are made of the same rows as JSON and CSV, by the table's columns.
 """
 
-import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from kip33.cli.tables import facts as facts
 from kip33.cli.tables import print_sentences
 from kip33.errors import Kip33Error, unreadable_logs_text, without_secrets
 from kip33.errors import counted as counted
-from kip33.formats.printed_fields import csv_cell, json_text
+from kip33.formats.printed_fields import csv_line, json_text
 from kip33.formats.times import TIME_FIELDS, TimesName, with_iso_times
 from kip33.formats.times import iso_time as iso_time
 from kip33.rules.policies import human_bytes as human_bytes
@@ -143,10 +142,16 @@ FORMATS: Final = ("table", "json", "jsonl", "csv")
 TIMES: Final[tuple[TimesName, ...]] = get_args(TimesName)
 
 
-def show(answer: Output, output_format: str, times: TimesName = TIMES[0]) -> None:
+def show(
+    answer: Output,
+    output_format: str,
+    times: TimesName = TIMES[0],
+    *,
+    guard_formulas: bool = False,
+) -> None:
     """Print an answer in one of FORMATS, and the line of --result-line if it is given.
 
-    Times of JSON and CSV are as one of TIMES says.
+    Times of JSON and CSV are as one of TIMES says; `guard_formulas` is of CSV.
 
     Rows may be read while they are printed. If that fails after some were printed, as when their
     snapshot is pruned meanwhile, a line says that the output is incomplete; of a JSON object then
@@ -156,13 +161,14 @@ def show(answer: Output, output_format: str, times: TimesName = TIMES[0]) -> Non
         if output_format != FORMATS[0]:
             make_utf8()
         is_iso = times != TIMES[0] and output_format != FORMATS[0]
-        _print(_with_iso_times(answer) if is_iso else answer, output_format)
+        answer = _with_iso_times(answer) if is_iso else answer
+        _print(answer, output_format, guard_formulas=guard_formulas)
     else:
         print_lines(_complete(answer.emitted), is_exact=True)
     print_result({**answer.head, **answer.summary, **answer.tail})
 
 
-def _print(answer: Output, output_format: str) -> None:
+def _print(answer: Output, output_format: str, *, guard_formulas: bool) -> None:
     match output_format:
         case "table":
             page = answer.page(answer.summary) if callable(answer.page) else answer.page
@@ -172,7 +178,8 @@ def _print(answer: Output, output_format: str) -> None:
                 else:
                     print_sentences(block)
         case "csv":
-            print_lines(_complete(_csv_of(answer)), is_exact=True)
+            rows = _csv_of(answer, guard_formulas=guard_formulas)
+            print_lines(_complete(rows), is_exact=True)
         case "jsonl" if answer.rows:
             lines = chain.from_iterable(rows.lines(rows.kind) for rows in answer.rows)
             print_lines(_complete(lines))
@@ -241,34 +248,27 @@ def _json_list(rows: RowList) -> Iterator[str]:
     yield "]"
 
 
-class _Returned:
-    """What a csv writer writes to, so that it returns its lines without their ends."""
-
-    @staticmethod
-    def write(line: str) -> str:
-        return line.removesuffix("\r\n")
-
-
-def _csv_of(answer: Output) -> Iterator[str]:
+def _csv_of(answer: Output, *, guard_formulas: bool) -> Iterator[str]:
     """Yield the first list of rows as CSV, without rows the summary."""
     if not answer.rows:
         summary = {**answer.head, **answer.summary, **answer.tail}
-        return csv_rows([summary], [*summary])
+        return csv_rows([summary], [*summary], guard_formulas=guard_formulas)
     _, given, _, _, columns, in_csv = answer.rows[0]
     rows = map(in_csv, given) if in_csv else iter(given)
     if not columns:
         first = next(rows, {})
         columns, rows = [*first], chain([first] if first else [], rows)
-    return csv_rows(rows, columns) if columns else iter(())
+    return csv_rows(rows, columns, guard_formulas=guard_formulas) if columns else iter(())
 
 
-def csv_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[str]:
+def csv_rows(
+    rows: Iterable[Row], columns: Sequence[str], *, guard_formulas: bool = False
+) -> Iterator[str]:
     """Yield a header, then these fields of the rows, as CSV."""
-    writer = csv.DictWriter(_Returned(), columns, extrasaction="ignore")
-    yield writer.writeheader()  # the writer quotes what its own end of a line has: \r, \n
+    yield csv_line(columns)
     for row in rows:
         cells = without_sentinels(row)
-        yield writer.writerow({name: csv_cell(value) for name, value in cells.items()})
+        yield csv_line(map(cells.get, columns), guard_formulas=guard_formulas)
 
 
 def print_lines(lines: Iterable[str], *, end: str = "\n", is_exact: bool = False) -> None:

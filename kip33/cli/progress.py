@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TextIO
 
+from kip33.archive.moments import current_ms
 from kip33.cli.standard_output import shown_status
-from kip33.cli.times import current_ms
 from kip33.errors import counted
 from kip33.formats.times import iso_time
 from kip33.stores.progress import Progress, called_until_the_end

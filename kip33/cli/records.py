@@ -12,6 +12,7 @@ import click
 import pyarrow as pa
 
 from kip33.archive.bins import EngineName
+from kip33.archive.moments import moment_ms
 from kip33.archive.output_files import require_free
 from kip33.cli.declared_options import names_in, options_of
 from kip33.cli.engine_option import EngineOptions, is_typed
@@ -34,10 +35,10 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.progress import progress_line
-from kip33.cli.records_options import places, problems_text, require_times, source_of
+from kip33.cli.records_options import places, problems_text, source_of
 from kip33.cli.runs import CommandRun, runs
 from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
-from kip33.cli.times import DURATION, current_ms, parse_moment
+from kip33.cli.times import DURATION
 from kip33.local.local_engine import LocalEngine
 from kip33.records.reading import ReadOptions, RecordChoice
 from kip33.records.record_request import MOST_PROBLEMS, problem_lines
@@ -84,7 +85,6 @@ class RecordsCommand:
 
     def check(self) -> None:
         """Raise UsageError, one line, for options that contradict each other."""
-        require_times(self.read)
         if self.to is not None:
             self._require_records_only()
             self._require_no_time()
@@ -93,7 +93,7 @@ class RecordsCommand:
         """Raise UsageError for a folder with the name of a time, which `--until` was to be."""
         to = self.to or ""
         try:
-            parse_moment(to, current_ms())
+            moment_ms(to)
         except ValueError:
             return
         raise click.UsageError(
@@ -181,11 +181,12 @@ def records(command: RecordsCommand, run: CommandRun) -> Output | None:
     schema, or there are several topics, it is JSON text. value_bytes has what cannot be decoded.
     Keys are not decoded. --grep searches the bytes that were sent.
 
-    With --to, a CATALOG is needed. Files are FOLDER/topic=orders/day=2024-05-01/part-....parquet:
-    Spark, pandas and Arrow read FOLDER as one table, DuckDB and Polars with a pattern,
-    FOLDER/topic=*/*/*.parquet. Each record is added once: a run begins at the offset at which the
-    last one ended, and one that is interrupted adds nothing, or the next one completes it. All runs
-    have the same CATALOG and the same options, but for topics and partitions.
+    With --to, a CATALOG is needed. Files are FOLDER/topic=orders/2024-05-01/part-....parquet, each
+    with the columns topic (text) and day (date, UTC). Spark, pandas and Arrow read FOLDER as one
+    table, DuckDB and Polars with a pattern, FOLDER/topic=*/*/*.parquet. Each record is added once:
+    a run begins at the offset at which the last one ended, and one that is interrupted adds
+    nothing, or the next one completes it. All runs have the same CATALOG and the same options, but
+    for topics and partitions.
     """
     if command.to is not None:
         return _add_records(command, command.to, run)

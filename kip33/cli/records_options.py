@@ -8,7 +8,6 @@ from kip33.cli.options import together
 from kip33.cli.output import open_catalog_dir
 from kip33.errors import counted
 from kip33.records.partitions import Source
-from kip33.records.reading import RecordChoice
 
 places: Final = together(
     click.argument("source", metavar="SOURCE|CATALOG"),
@@ -23,15 +22,6 @@ def source_of(source: str, remote: str | None) -> Source:
     from kip33.api.offsets_for_times import OpenedTiers
 
     return OpenedTiers((open_catalog_dir(source), open_catalog_dir(remote, "REMOTE")))
-
-
-def require_times(read: RecordChoice) -> None:
-    """Raise UsageError, one line, if no time is between --from and --until."""
-    start, end = read["start_time"], read["end_time"]
-    if isinstance(start, int) and isinstance(end, int) and end <= start:
-        raise click.UsageError(
-            "--until must be later than --from; records at --until are not included"
-        )
 
 
 def problems_text(damaged: int, undecided: int | None, undecoded: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -22,7 +22,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, runs
-from kip33.cli.times import Quantity, parse_clock
+from kip33.cli.times import Quantity
 from kip33.errors import unreadable_logs_text
 from kip33.restore.restore_request import Moment, RestoreOptions, RestoreQuestion, require_valid
 from kip33.rules.broker_directory import STRAY
@@ -31,15 +31,7 @@ if TYPE_CHECKING:
     from kip33.restore.restore_complete import AbandonedRestore
 
 
-class _Moments(Quantity):
-    """The type of a time whose text is kept: a restore with `now-7d` is continued with it."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return text and time."""
-        return Moment(str(value), super().convert(value, param, ctx))
-
-
-_MOMENT: Final = _Moments("moment", parse_clock, "2024-05-01T12:00:00Z")
+_MOMENT: Final = Quantity("moment", Moment.of, "2024-05-01T12:00:00Z")
 
 
 @dataclass(frozen=True, kw_only=True)

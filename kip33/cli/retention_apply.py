@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from kip33.archive.moments import current_ms
 from kip33.cli.declared_options import options_of
 from kip33.cli.modes import Mode
 from kip33.cli.output import (
@@ -25,7 +26,6 @@ from kip33.cli.output import (
 )
 from kip33.cli.runs import CommandRun, Findings, runs
 from kip33.cli.standard_output import OutputError
-from kip33.cli.times import current_ms
 from kip33.formats.times import with_iso_times
 from kip33.retention.apply import Applied, apply_plan
 from kip33.retention.apply_segment import (

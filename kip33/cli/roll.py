@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kip33.archive.common_options import PolicyFiles
+from kip33.archive.moments import time_or_now
 from kip33.audits.roll_answers import (
     RolledArchive,
     RollRequest,
@@ -44,7 +45,6 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
-from kip33.cli.times import moment_or_now
 from kip33.formats.names import segment_file_name
 from kip33.retention.partition_texts import name_of
 from kip33.retention.policy_files import load_policies
@@ -110,7 +110,7 @@ def roll(asked: RollRequest, files: PolicyFiles, run: CommandRun) -> Output:
             ),
             RowList("partitions", _rows_of(partitions), "partition", is_compact=True),
         ],
-        summary=found.summary(moment_or_now(asked["now"])),
+        summary=found.summary(time_or_now(asked["now"])),
         summary_key="summary",
         findings={
             one.name: OutputFinding(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 import click
 
 from kip33 import __version__
+from kip33.archive.moments import current_ms
 from kip33.cli.config_file import config_option, drop_unused, naming_config, show_config
 from kip33.cli.declared_options import ChoiceList
 from kip33.cli.engine_option import EngineOptions, engine_choice, open_engine
@@ -44,7 +45,6 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.standard_output import OutputError
-from kip33.cli.times import current_ms
 from kip33.errors import ExitCode, Kip33Error, without_secrets
 from kip33.formats.times import TimesName
 from kip33.stores.progress import OnProgress, tell_nobody
@@ -71,6 +71,7 @@ class RunOptions:
 
     output_format: str | None
     time_format: TimesName = TIMES[0]
+    guards_csv: bool = False
     fail_on: tuple[str, ...] = ()
     summary_file: "Location | None" = None
     metrics: MetricsRequest | None = None
@@ -296,7 +297,12 @@ def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
 def _show(output: Output, options: RunOptions) -> None:
     """Print what was found; OutputError says what was done, if the command did something."""
     try:
-        show(output, options.output_format or "table", options.time_format)
+        show(
+            output,
+            options.output_format or "table",
+            options.time_format,
+            guard_formulas=options.guards_csv,
+        )
         if output.if_unwritten:
             sys.stdout.flush()
     except OutputError as error:

@@ -12,6 +12,7 @@ import click
 
 from kip33.archive.bins import EngineName
 from kip33.archive.common_options import TopicGlobList
+from kip33.archive.moments import target_ms, time_ms, time_or_now
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.cli.catalog_places import CatalogPlaces, snapshot_option
 from kip33.cli.declared_options import options_of
@@ -37,7 +38,6 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, runs
-from kip33.cli.times import moment_or_now, parse_target
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import is_topic
@@ -92,7 +92,8 @@ class TimesToSearch(TypedDict):
         int | None, Option("Only this partition.", metavar="N", least=0, most=MAX_INT32)
     ]
     now: Annotated[
-        Time | None, Option("Time to which -3h is relative [default: the clock].", metavar="T")
+        Time | None,
+        Option("Time to which -3h is relative [default: the clock].", metavar="T", parse=time_ms),
     ]
 
 
@@ -125,7 +126,7 @@ def search(places: CatalogPlaces, asked: SearchRequest, run: CommandRun) -> Outp
     any order: each partition is searched in both, and a record that both have is found once.
     """
     source, warnings = places.chosen()
-    now_ms = moment_or_now(asked["now"])
+    now_ms = time_or_now(asked["now"])
     questions = _questions(source, asked, now_ms)
     found = TimeSearch(source, {question.topic for question in questions}, asked)
     is_local = _find_on_engine(found, questions, run)
@@ -214,7 +215,7 @@ def _questions(
 
 def _target(text: str, now_ms: int, option: str) -> int:
     try:
-        return parse_target(text, now_ms)
+        return target_ms(text, now_ms)
     except ValueError as error:
         raise click.BadParameter(f"{option}: {error}") from error
 
@@ -222,10 +223,10 @@ def _target(text: str, now_ms: int, option: str) -> int:
 def _of_file(file: str, now_ms: int) -> Iterator[TimeQuestion]:
     for request in load_time_requests(file):
         try:
-            target_ms = parse_target(request.time, now_ms)
+            target = target_ms(request.time, now_ms)
         except ValueError as error:
             raise LocationError(f"{file}: line {request.line}: {error}") from error
-        yield TimeQuestion(request.topic, request.partition, target_ms, request.log_dir)
+        yield TimeQuestion(request.topic, request.partition, target, request.log_dir)
 
 
 def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
@@ -262,7 +263,7 @@ def _page(
     """Yield a table, whose notes omit `source`, the archive's URI, and the sums."""
     columns = (
         Column("partition", partition_name, is_name=True),
-        Column("time", "target_ms", lambda ms: _NAMES.get(ms) or iso_time(ms), rank=0),
+        Column("time", "target_ms", _target_name, rank=0),
         Column("offset", "offset", rank=0),
         Column("record's time", "timestamp", iso_time, rank=2),
         Column("result", "result"),
@@ -276,8 +277,12 @@ def _page(
     yield f"{counted(len(answers), 'answer')}, {found:,} found; {read}"
 
 
+def _target_name(target: int | None) -> str:
+    return iso_time(target) if target is None else _NAMES.get(target) or iso_time(target)
+
+
 _RANGE_COLUMNS: Final = (
-    Column("until", "until_ms", iso_time, rank=0),
+    Column("until", "until_ms", _target_name, rank=0),
     Column("record's offset", "until_offset", none="", rank=3),
     Column("records", "records", none=""),
     Column("log", "size_bytes", human_bytes, none="", rank=2),

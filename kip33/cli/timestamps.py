@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import click
 
 from kip33.archive.common_options import PolicyFiles
+from kip33.archive.moments import time_ms, time_or_now
 from kip33.audits.timestamp_answers import (
     TIMESTAMP_FINDINGS,
     TimestampAnswer,
@@ -34,7 +35,6 @@ from kip33.cli.output import (
     warn_of_first,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
-from kip33.cli.times import moment_or_now
 from kip33.formats.times import Time
 from kip33.options import Option
 from kip33.retention.policy_files import load_policies
@@ -53,6 +53,7 @@ class _TimestampsAt(TimestampRequest):
         Option(
             "The current time, for --clock now and for suspicious timestamps [default: the clock].",
             metavar="T",
+            parse=time_ms,
         ),
     ]
 
@@ -98,7 +99,7 @@ def timestamps(asked: _TimestampsAt, files: PolicyFiles, run: CommandRun) -> Out
     found = profile_timestamps(
         asked,
         load_policies(**files),
-        moment_or_now(asked["now"]),
+        time_or_now(asked["now"]),
         run.open_engine,
         warn,
         run.on_progress,

@@ -1,7 +1,7 @@
 """`kip33 verify`: index files compared with their logs; `verify quick`: with CRCs of a catalog."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, groupby
@@ -27,6 +27,7 @@ from kip33.cli.output import (
     warn,
 )
 from kip33.cli.runs import CommandRun, Findings, runs
+from kip33.cli.tables import is_terminal
 from kip33.errors import without_secrets
 from kip33.formats.index_kinds import IndexKind
 from kip33.indexing.by_path import topic_of, verify_segment
@@ -160,7 +161,9 @@ def verify(command: VerifyCommand, run: CommandRun) -> Output:
     by_topic = ((topic_of(one.log_uri), not one.is_good) for one in verdicts)
     return Output(
         page=lambda _: chain(
-            [_sums(IndexVerdict, counts, title, by_log_status)], _bad_files(verdicts, below)
+            [_sums(IndexVerdict, counts, title, by_log_status)],
+            _bad_files(verdicts, below),
+            _advice([_PROBLEMS] if problems else [], run),
         ),
         rows=[RowList("verdicts", rows, columns=[one.name for one in fields(SegmentVerdict)])],
         summary={"segments": len(verdicts)}
@@ -300,6 +303,12 @@ def _bad_files(verdicts: TreeVerdicts, below: str) -> Iterator[Table]:
         yield Table(columns, bad, what="segments", most=None, most_at_terminal=_MOST_AT_TERMINAL)
 
 
+def _advice(findings: Sequence[str], run: CommandRun) -> Iterator[str]:
+    """Yield how such a run fails, for who sees that it did not."""
+    if findings and not run.options.fail_on and is_terminal():
+        yield f"exit 0; with --fail-on {','.join(findings)} it is 3"
+
+
 def _with_missing_together(verdicts: Iterable[SegmentVerdict]) -> Iterator[Row]:
     """Yield rows; segments of a directory that only lack their index files are one."""
     for directory, some in groupby(verdicts, key=lambda one: one.index_uri.rpartition("/")[0]):
@@ -382,6 +391,7 @@ def verify_by_crc(request: QuickRequest, run: CommandRun) -> Output:
         page=lambda _: [
             _sums(QuickVerdict, found.by_verdict, title),
             *([Table(columns, rows, most=None)] if rows else []),
+            *_advice([*lines], run),
         ],
         rows=[RowList("not_identical", rows, columns=CheckedIndexFile._fields)],
         summary=summary,

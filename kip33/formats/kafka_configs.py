@@ -32,7 +32,7 @@ Committed offsets, as the CSV of `kafka-consumer-groups.sh --export` or the outp
 
 Output of `--describe` may have other columns in between, and blanks in the names of groups and of
 clients: cells begin below their titles. A share group's next offset is its START-OFFSET. Partitions
-without a committed offset (`-`) are left out. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
+without a committed offset (`-`) are told apart. Kafka: `ConsumerGroupCommand` (`CsvUtils`,
 `printOffsets`), 2.x to 4.x; `ShareGroupCommand`, 4.0 to 4.4.
 
 Property files, as `java.util.Properties.load` reads them:
@@ -212,8 +212,7 @@ _NUMBERS: Final = frozenset(
 )
 _NO_ROWS: Final = ("Consumer group", "Share group", "Streams group", "Warning", "Error")
 _NUMBER_OR_NONE: Final = re.compile(r"[0-9]{1,19}|-", re.ASCII)
-_MOST_PARTITION: Final = 2**31 - 1
-_MOST_OFFSET: Final = 2**63 - 1
+_MOST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 _CSV_EXPECTED: Final = "topic,partition,offset or group,topic,partition,offset"
 
 
@@ -230,15 +229,23 @@ class GroupOffset(NamedTuple):
     offset: int
 
 
-def parse_group_offsets(text: str) -> list[GroupOffset]:
-    """Return the offsets of a CSV or of the text of `--describe`, in order.
+class GroupOffsets(NamedTuple):
+    """What a file of committed offsets has, each in order."""
+
+    committed: list[GroupOffset]
+    without: list[tuple[str, str, int]]  # group, topic ("": no partition) and partition
+
+
+def parse_group_offsets(text: str) -> GroupOffsets:
+    """The offsets of a CSV or of the text of `--describe`.
 
     Raises ValueError for other text, for a text without offsets, and for two offsets of one
     partition and group. The message has the line, what was found and what was expected.
     """
     described = any(_columns_of(line.split()) for line in text.splitlines())
     offsets: dict[tuple[str, str, int], GroupOffset] = {}
-    for number, row in _described(text) if described else _csv(text):
+    without: list[tuple[str, str, int]] = []
+    for number, row in _described(text, without) if described else _csv(text):
         key = row[:3]
         if offsets.setdefault(key, row) != row:
             raise ValueError(
@@ -247,7 +254,7 @@ def parse_group_offsets(text: str) -> list[GroupOffset]:
             )
     if not offsets:
         raise ValueError(f"no offsets found, expected lines of {_CSV_EXPECTED}")
-    return list(offsets.values())
+    return GroupOffsets(list(offsets.values()), without)
 
 
 def _columns_of(cells: list[str]) -> tuple[str, ...]:
@@ -257,7 +264,8 @@ def _columns_of(cells: list[str]) -> tuple[str, ...]:
     return wanted if named and set(wanted) <= set(cells) else ()
 
 
-def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
+def _described(text: str, without: list[tuple[str, str, int]]) -> Iterator[tuple[int, GroupOffset]]:
+    """Yield lines with an offset; append the partitions that have none to `without`."""
     header = ""
     for number, line in enumerate(text.splitlines(), 1):
         cells = line.split()
@@ -266,8 +274,14 @@ def _described(text: str) -> Iterator[tuple[int, GroupOffset]]:
             continue
         row = _row(line, header) if header else None
         columns = _columns_of(header.split())
-        if row and row[columns[-1]] != "-":
-            yield number, _offset(number, row.get("GROUP", ""), *(row[name] for name in columns))
+        if row:
+            group, topic, partition, offset = (row.get(name, "") for name in ("GROUP", *columns))
+            if offset != "-":
+                yield number, _offset(number, group, topic, partition, offset)
+            elif partition == "-":  # a member that reads nothing
+                without.append((group, "", 0))
+            else:
+                without.append((group, topic, number_in_line(number, "partition", partition)))
         elif header and not row and cells and not line.startswith(_NO_ROWS):
             titles = len(header.split())
             raise ValueError(f"line {number}: {len(cells)} cells found, expected {titles}")
@@ -341,15 +355,16 @@ def _csv(text: str) -> Iterator[tuple[int, GroupOffset]]:
 def _offset(line: int, group: str, topic: str, partition: str, offset: str) -> GroupOffset:
     if not topic:
         raise ValueError(f"line {line}: the topic is empty, expected {_CSV_EXPECTED}")
-    numbers = []
-    for what, text, most in (
-        ("partition", partition, _MOST_PARTITION),
-        ("offset", offset, _MOST_OFFSET),
-    ):
-        if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-            raise ValueError(f"line {line}: {what} {text!r} found, expected a number up to {most}")
-        numbers.append(int(text))
+    numbers = number_in_line(line, "partition", partition), number_in_line(line, "offset", offset)
     return GroupOffset(group, topic, *numbers)
+
+
+def number_in_line(line: int, name: str, text: str) -> int:
+    """The partition or offset in a cell of a file; ValueError, with the line, for another text."""
+    most = _MOST[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
+        raise ValueError(f"line {line}: {name} {text[:40]!r} found, expected a number up to {most}")
+    return int(text)
 
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

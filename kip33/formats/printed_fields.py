@@ -1,8 +1,9 @@
-"""Values as programs read them: JSON, bytes as text or base64, cells that are no formula.
+"""Values as programs read them: JSON, bytes as text or base64, lines of CSV.
 
 Also what a Python prompt and a notebook show of kip33's objects.
 """
 
+import csv
 import json
 import re
 from base64 import b64encode
@@ -120,18 +121,40 @@ def header_field(header: dict[str, Any]) -> dict[str, str | None]:
     return {"key": header["key"], **dict([text_field("value", header["value"])])}
 
 
-def csv_cell(value: Any) -> Any:
-    """Return a cell that a spreadsheet reads as a text or a number, not as a formula.
+class _Returned:
+    """What a csv writer writes to, so that it returns its lines without their ends."""
 
-    A text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets an apostrophe before
-    it, unless it is a number. JSON has every text as it is. Words in a list have blanks between
-    them; other lists and objects are JSON.
+    @staticmethod
+    def write(line: str) -> str:
+        return line.removesuffix("\r\n")
 
-    >>> csv_cell("=1+1"), csv_cell("-1"), csv_cell(-1), csv_cell("a-b"), csv_cell(True)
-    ("'=1+1", '-1', -1, 'a-b', 'true')
-    >>> csv_cell(["gzip", None, "none"]), csv_cell(["two words"]), csv_cell({"ok": 1})
-    ('gzip none', '["two words"]', '{"ok": 1}')
+
+_CSV: Final[Any] = csv.writer(_Returned())  # it quotes what its own end of a line has: \r, \n
+
+
+def csv_line(cells: Iterable[Any], *, guard_formulas: bool = False) -> str:
+    """A line of CSV without its end.
+
+    A text stays as it is. With `guard_formulas` one that a spreadsheet takes for a formula gets an
+    apostrophe before it: it begins with `=`, `+`, `-`, `@`, a tab or a carriage return, and is no
+    number. Words in a list have blanks between them; other lists and objects are JSON.
+
+    >>> csv_line(["=1+1", -1, True, None]), csv_line(["=1+1", "-1", "a-b"], guard_formulas=True)
+    ('=1+1,-1,true,', "'=1+1,-1,a-b")
+    >>> csv_line([["gzip", None, "none"], ["two words"]])
+    'gzip none,"[""two words""]"'
     """
+    texts = map(_csv_cell, cells)
+    line: str = _CSV.writerow(map(_guarded, texts) if guard_formulas else texts)
+    return line
+
+
+def _guarded(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and FORMULA.match(cell) and not NUMBER.fullmatch(cell)
+    return f"'{cell}" if is_formula else cell
+
+
+def _csv_cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -140,5 +163,4 @@ def csv_cell(value: Any) -> Any:
         value = " ".join(words) if is_plain and not _BLANK.search("".join(words)) else [*value]
     if isinstance(value, list | dict):
         return json_text(value)
-    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
-    return f"'{value}" if is_formula else value
+    return value

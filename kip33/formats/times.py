@@ -14,10 +14,10 @@ class ArrayTime(Protocol):
 
 
 class ArrowTime(Protocol):
-    """A timestamp of pyarrow."""
+    """A timestamp or date of pyarrow."""
 
     def as_py(self) -> Any:
-        """Return it as a `datetime`."""
+        """Return it as a `datetime` or `date`."""
 
 
 Time: TypeAlias = SupportsIndex | date | datetime | str | ArrayTime | ArrowTime
@@ -86,6 +86,8 @@ def milliseconds_of(time: Time) -> Milliseconds:
     if isinstance(time, float) and 0 < time < LEAST_MS:
         require_milliseconds(int(time), str(time))
     try:
+        if isinstance(time, bool):
+            raise TypeError
         number = index(time)  # type: ignore[arg-type]
     except TypeError as error:
         found = _of_a_library(time)
@@ -121,6 +123,7 @@ def _of_a_library(time: Any) -> int | None:
         found = time.as_py()
         if isinstance(found, datetime):
             return _of_date(found if found.tzinfo else found.replace(tzinfo=UTC))
+        return _of_date(found) if isinstance(found, date) else None
     if getattr(getattr(time, "dtype", None), "kind", "") == "M":
         found = time.astype("datetime64[ms]").astype("int64")
         return None if str(time) == "NaT" else int(found)

@@ -203,7 +203,7 @@ class WholeBodies:
             return np.empty(doubled, np.uint8)
         try:
             most = self._array.size + self._most + 2 * DECOMPRESSED_CHUNK_BYTES
-            return np.empty(max(most, needed), np.uint8)
+            return np.empty(min(max(most, needed), _HIGHEST), np.uint8)
         except MemoryError:  # the system gives no more addresses than memory
             return np.empty(doubled, np.uint8)
 

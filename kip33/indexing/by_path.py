@@ -13,14 +13,15 @@ from kip33.archive.layouts import layout_of
 from kip33.archive.segment_paths import base_offset_in, beside
 from kip33.archive.sources import SegmentLike, log_of, require_log, require_segments
 from kip33.errors import FileReadError, LocationError, UnsupportedFormatError
-from kip33.formats.batch import BatchColumns
+from kip33.formats.batch import MAX_INT32, BatchColumns
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.scan import BatchScan
-from kip33.formats.time_index import TimeIndex
+from kip33.formats.time_index import TIME_ENTRY_BYTES, TimeIndex
 from kip33.indexing.folded_verdicts import seen_segment, with_folded_verdicts
 from kip33.indexing.segment import BuiltIndexes, index_file, unreadable
 from kip33.indexing.verification import SegmentVerdict, offset_index_of, verify_file
 from kip33.indexing.verify_tree import unreadable_verdict
+from kip33.options import number_of
 from kip33.rules.index_builder import IndexSettings
 from kip33.rules.index_entries import (
     DEFAULT_INDEX_INTERVAL_BYTES,
@@ -137,8 +138,7 @@ def build_time_index(
     or unreadable file is a `status`. Raises LocationError if the file is missing, ValueError for a
     setting that Kafka refuses, UnsupportedFormatError for a name without a base offset.
     """
-    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
-    settings.require_valid()
+    settings = _settings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     log = log_of(segment, storage_options, filesystem)
     if isinstance(segment, Segment) and segment.error:
         return unreadable(segment.error)
@@ -173,8 +173,7 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
     only if a `.snapshot` is beside the log. `dialect` says how to read the `.timeindex`: `kip33`
     for a file that was built with that dialect. Raises LocationError if the log is missing.
     """
-    settings = IndexSettings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
-    settings.require_valid()
+    settings = _settings(dialect, index_interval_bytes, segment_index_bytes, check_crc)
     log = log_of(segment, storage_options, filesystem)
     time_index = beside(log, "timeindex")
     if index_path:
@@ -206,6 +205,19 @@ def verify_segment(  # parameters: a notebook user sees each option as a keyword
     return verdict
 
 
+def _settings(
+    dialect: DialectName, index_interval_bytes: int, segment_index_bytes: int, check_crc: bool
+) -> IndexSettings:
+    settings = IndexSettings(
+        dialect,
+        number_of("index_interval_bytes", index_interval_bytes, most=MAX_INT32),
+        number_of("segment_index_bytes", segment_index_bytes, TIME_ENTRY_BYTES, MAX_INT32),
+        check_crc,
+    )
+    settings.require_valid()
+    return settings
+
+
 def _base_offset_and_topic(
     file: Location, base_offset: int | None, segment: SegmentLike = ""
 ) -> tuple[int, str]:
@@ -213,6 +225,7 @@ def _base_offset_and_topic(
 
     Raises UnsupportedFormatError if the file's name has no offset and none was given.
     """
+    base_offset = None if base_offset is None else number_of("base_offset", base_offset)
     if isinstance(segment, Segment) and segment.base_offset is not None:
         given = segment.base_offset if base_offset is None else base_offset
         return given, segment.topic or ""

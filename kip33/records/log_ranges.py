@@ -441,7 +441,7 @@ def _cut_logs(
         if other is not None:
             yield Loss(
                 f"{name}: read up to offset {begin}, the last in leader epoch {epoch}; from offset "
-                f"{other} on it now has other records: it was cut, and another leader went on",
+                f"{other} on it now has other records: it was cut, and another leader wrote on",
                 is_other_log=True,
             )
         elif end < begin and all(one.is_checked for one in partition):

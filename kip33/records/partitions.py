@@ -89,7 +89,7 @@ class _OfTwoTiers(NamedTuple):
 
 def places_of(source: Path | Sequence[Path]) -> list[str]:
     """Return the place of a source, or those of two catalogs; ValueError for another number."""
-    given = [source] if isinstance(source, str | os.PathLike) else source
+    given = [source] if isinstance(source, str | os.PathLike) else [*source]
     if len(given) not in (1, 2):
         raise ValueError(f"source: {len(given)} places found, expected one, or two catalogs")
     return [os.fspath(one) for one in given]

@@ -24,6 +24,7 @@ from typing import (
 import pyarrow as pa
 
 from kip33.archive import common_options as common
+from kip33.archive.moments import time_ms
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.catalog.schema import chosen
 from kip33.errors import CatalogError, LocationError
@@ -113,6 +114,7 @@ class RecordChoice(TypedDict, total=False):
             "now-7d.",
             flag="--from",
             metavar="T",
+            parse=time_ms,
             python="Only records at or after this time.",
         ),
     ]
@@ -122,6 +124,7 @@ class RecordChoice(TypedDict, total=False):
             "Only records before it.",
             flag="--until",
             metavar="T",
+            parse=time_ms,
             python="Only records before this time.",
         ),
     ]

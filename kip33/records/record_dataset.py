@@ -1,9 +1,15 @@
 """A folder of Parquet files with records, which each run continues: what it has and may get.
 
-    TO/topic=orders/day=2024-05-01/part-00000-5c1e9b02a4f7.parquet   what readers see
-    TO/_kip33/commits/00000000000000000001-5c1e9b02a4f7.json         files of a run, and offsets
-    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...    files before the commit,
-                                                                     named *.parquet.staged
+    TO/topic=orders/2024-05-01/part-00000-5c1e9b02a4f7.parquet     what readers see
+    TO/topic=!types/types.parquet                                  no records: see below
+    TO/_kip33/commits/00000000000000000001-5c1e9b02a4f7.json       files of a run, and offsets
+    TO/_kip33/staging/5c1e9b02a4f7-1715000000000/topic=orders/...  files before the commit,
+                                                                   named *.parquet.staged
+
+Each file has the columns `topic` and `day`. Readers that take `topic` from the folder's name guess
+its type from all names: topics named by numbers would become numbers. `topic=!types` is no number,
+so all are texts. pyarrow takes the other columns from the first file, and fails if that has another
+type of `topic` than it has guessed, as pandas does: this file is first and has no such column.
 
 A run writes its files into staging. Then it puts its commit file, which names them and, for each
 partition, the offset at which the next run begins, and the leader epoch of the record before it.
@@ -17,11 +23,15 @@ a file, cannot know whether they go on, and ends.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kip33.archive.plans import JournalForm, plan_line, with_content_id
 from kip33.errors import CatalogError, LocationError, PublishError
+from kip33.records.columns import RECORDS
 from kip33.records.log_ranges import LogEpochs, LogOffsets
 from kip33.stores.files import entries_of, one_line, status_of
 from kip33.stores.locations import Location
@@ -39,6 +49,8 @@ _FORM: Final = JournalForm(
     "restore the file, or write to another folder",
     CatalogError,
 )
+TOPIC: Final = "topic"
+_TYPES: Final = f"{TOPIC}=!types/types.parquet"  # before all topics, and no topic's name
 STAGED: Final = ".staged"  # behind the name of a file in staging: readers look for *.parquet
 _DEAD_AFTER_MS: Final = 7 * 24 * 3_600_000
 _DIGITS: Final = 20
@@ -169,6 +181,9 @@ class RecordDataset:
 
     def _move(self, commit: DatasetCommit) -> None:
         """Move the files of a commit that are still in staging."""
+        if commit.files and status_of(types := self.to.child(_TYPES)) is None:
+            data = _empty_file(commit.options["columns"])
+            publish_or_raise(types, data, "the records are committed, and not yet in their places")
         prefix = f"{commit.commit_id}-"
         for name in _names_in(self._staging):
             if not name.startswith(prefix):
@@ -196,6 +211,20 @@ class RecordDataset:
                 f"{self.to.uri}: {min(others)} found, expected an empty folder or one of an "
                 "earlier run: choose another folder"
             )
+
+
+def file_columns(names: Iterable[str]) -> pa.Schema:
+    """The columns of the files: some of a record's, topic and day."""
+    of_records = (RECORDS.field(name) for name in names)
+    return pa.schema([*of_records, pa.field(TOPIC, pa.string()), pa.field("day", pa.date32())])
+
+
+def _empty_file(names: Iterable[str]) -> bytes:
+    """A Parquet file without records, whose topic is only in the folder's name."""
+    table = file_columns(names).empty_table().drop_columns([TOPIC])
+    data = pa.BufferOutputStream()
+    pq.write_table(table, data)
+    return data.getvalue().to_pybytes()
 
 
 def _number_of(commit_name: str) -> int:

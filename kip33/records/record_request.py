@@ -144,23 +144,23 @@ def limits_of(
 ) -> RecordLimits:
     """Return the limits of a caller, whose ends are exclusive.
 
-    With a time, records without a timestamp are outside. ValueError for a negative time or offset.
+    With a time, records without a timestamp are outside. ValueError for swapped limits.
     """
     times = [None if time is None else milliseconds_of(time) for time in (start_time, end_time)]
-    for name, number in zip(
-        ("start_time", "end_time", "start_offset", "end_offset"),
-        (*times, start_offset, end_offset),
-        strict=True,
-    ):
-        if number is not None and number < 0:
-            raise ValueError(f"{name}: {number} found, expected 0 or more")
-    return RecordLimits(
+    limits = RecordLimits(
         _LOWEST if start_offset is None else start_offset,
         _HIGHEST if end_offset is None else end_offset - 1,
         _LOWEST if times[0] is None else times[0],
         _HIGHEST if times[1] is None else times[1] - 1,
         only_with_timestamp=times != [None, None],
     )
+    if limits.first_timestamp > limits.last_timestamp:
+        raise ValueError("--until must be later than --from; records at --until are not included")
+    if limits.first_offset > limits.last_offset + 1:
+        raise ValueError(
+            f"end_offset {end_offset}: expected at least the start_offset, {start_offset}"
+        )
+    return limits
 
 
 def disorder_of(disorder: str | int | None) -> int | None:
@@ -289,10 +289,10 @@ class FilterBounds(NamedTuple):
         is_whole = column == "offset"
         if comparison in _HAS_LOWER:
             least = min(values) + (is_whole and comparison == Comparison.GREATER)
-            limits[f"first_{column}"] = max(limits[f"first_{column}"], least)
+            limits[f"first_{column}"] = max(limits[f"first_{column}"], min(least, _HIGHEST))
         if comparison in _HAS_UPPER:
             most = max(values) - (is_whole and comparison == Comparison.LESS)
-            limits[f"last_{column}"] = min(limits[f"last_{column}"], most)
+            limits[f"last_{column}"] = min(limits[f"last_{column}"], max(most, _LOWEST))
         return self._replace(limits=RecordLimits(**limits))
 
     def narrowed(self, limits: RecordLimits) -> RecordLimits:

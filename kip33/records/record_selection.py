@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive import common_options as common
 from kip33.catalog.catalog import Warn
 from kip33.catalog.schema import chosen
 from kip33.errors import LocationError, without_secrets
@@ -69,6 +70,7 @@ class SelectOptions(TypedDict, total=False):
             default="ms",
         ),
     ]
+    guard_formulas: Annotated[bool, common.GUARD_FORMULAS]
 
 
 class SelectedRecords(NamedTuple):
@@ -278,9 +280,15 @@ class RecordSelection:
 
     def texts(self, output_format: str, most_problems: int) -> Generator[Any, None, None]:
         """Yield what the writer of a format takes: texts, or record batches."""
-        how = (output_format, self._asked["times"])
-        text_of = partial(record_text, *how) if output_format in TEXTS else None
-        return self.read(most_problems, self._asked["limit"], text_of)
+        asked = self._asked
+        text_of = partial(
+            record_text,
+            output_format,
+            times=asked["times"],
+            guard_formulas=asked["guard_formulas"],
+        )
+        is_text = output_format in TEXTS
+        return self.read(most_problems, asked["limit"], text_of if is_text else None)
 
     def _columns_to_read(self) -> list[str]:
         """Return the columns to show, those of the filter, and those that name the segment."""

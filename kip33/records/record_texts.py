@@ -1,14 +1,12 @@
 """Record batches as JSON, lines of JSON, CSV, or a Parquet file."""
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
-from kip33.formats.printed_fields import BASE64, csv_cell, header_field, json_text, text_field
+from kip33.formats.printed_fields import BASE64, csv_line, header_field, json_text, text_field
 from kip33.formats.records import NO_TYPE
 from kip33.formats.times import iso_time
 from kip33.records.parquet_records import ParquetRecords
@@ -33,16 +31,19 @@ class RecordWriter(Protocol):
         """Write what comes after the records."""
 
 
-def record_text(output_format: str, times: str, batch: pa.RecordBatch) -> pa.Buffer:
+def record_text(
+    output_format: str, batch: pa.RecordBatch, *, times: str, guard_formulas: bool
+) -> pa.Buffer:
     """Return some records as text in UTF-8, without what stands before and after them.
 
     In `TEXTS`, bytes are as `text_field` gives them, a timestamp is in ms, or with `times` "iso" in
-    ISO 8601. As a buffer a text is not copied on its way from a worker.
+    ISO 8601. `guard_formulas` is of csv. As a buffer a text is not copied on its way from a worker.
     """
     if times == "iso":
         batch = _with_iso_times(batch)
     if output_format == "csv":
-        text = _csv_text(zip(*_csv_columns(batch), strict=True))
+        rows = zip(*_csv_columns(batch), strict=True)
+        text = "".join(f"{csv_line(row, guard_formulas=guard_formulas)}\n" for row in rows)
     elif output_format == "jsonl":
         text = "\n".join([*_json_objects(batch), ""])
     else:
@@ -62,7 +63,7 @@ class RecordTexts:
         self._is_json, self._write = output_format == "json", write
         self._before = '{"records": [' if self._is_json else ""
         if output_format == "csv":
-            write(_csv_text([_csv_names(schema.names)]))
+            write(f"{csv_line(_csv_names(schema.names))}\n")
 
     def write(self, text: pa.Buffer) -> None:
         """Write the text of records."""
@@ -122,17 +123,11 @@ def _csv_columns(batch: pa.RecordBatch) -> Iterator[list[Any]]:
         if name in _PAYLOAD:
             fields = [text_field(name, data) for data in values]
             for shown in (name, name + BASE64):
-                yield [csv_cell(text) if field == shown else None for field, text in fields]
+                yield [text if field == shown else None for field, text in fields]
         elif name == "headers":
             yield [None if one is None else json_text(one) for one in _header_fields(values)]
         else:
-            yield [csv_cell(value) for value in values]
-
-
-def _csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+            yield values
 
 
 def rows_of_batch(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -41,7 +41,14 @@ from kip33.records.log_ranges import (
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
 from kip33.records.reading import Level, Reading, ReadOptions
-from kip33.records.record_dataset import STAGED, DatasetCommit, DatasetFile, RecordDataset
+from kip33.records.record_dataset import (
+    STAGED,
+    TOPIC,
+    DatasetCommit,
+    DatasetFile,
+    RecordDataset,
+    file_columns,
+)
 from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
@@ -52,15 +59,15 @@ _MOST_OPEN: Final = 4  # files of one task: each holds up to 64 MiB
 _MOST_FILE_BYTES: Final = 1 << 30
 _TIME: Final = "timestamp"
 _DAY_MS: Final = 86_400_000
-_NO_TIME: Final = -(2**63) // _DAY_MS - 1
-_NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"  # of records without a timestamp
+_DAYS: Final = (-25_567, 2_932_896)  # 1900-01-01 to 9999-12-31: all readers have these dates
+_NO_DAY: Final = _DAYS[0] - 1
 
 
 class WriteRequest(NamedTuple):
     """What is written, and where."""
 
     reading: Reading  # of `columns` and the timestamp, which gives the day
-    columns: pa.Schema  # of the files
+    columns: pa.Schema  # of the files, without topic and day
     source: tuple[str, ...]  # URIs: one, or the catalogs of two tiers
     to: Location
 
@@ -78,9 +85,7 @@ class WriteRequest(NamedTuple):
         if columns is None:
             hidden = ("log_dir", "topic", "base_offset")
             columns = [name for name in reading.schema.names if name not in hidden]
-        schema = chosen(reading.schema, [name for name in columns if name != "topic"])
-        if not schema.names:
-            raise ValueError("columns: only 'topic' found, which is in the path; expected more")
+        schema = chosen(reading.schema, [name for name in columns if name != TOPIC])
         reading = reading.with_columns([*dict.fromkeys((*schema.names, _TIME))])
         if reading.on_error == OnError.ROW:
             raise ValueError("on_error 'row' found, expected 'skip' or 'fail'")
@@ -250,7 +255,8 @@ def _write_bin(
     reading = request.reading
     skipped: list[str] = []
     faults = Faults(reading.on_error, reading.schema, skipped, skipped.append)
-    with closing(_DayFiles(staging, number, request.columns)) as files:
+    schema = file_columns(request.columns.names)
+    with closing(_DayFiles(staging, number, schema)) as files:
         for data in shares["share"].to_pylist():
             share: LogRange = pickle.loads(data or b"")
             share.require_unchanged()
@@ -299,18 +305,25 @@ class _DayFiles:
 
     def __init__(self, staging: Location, number: int, schema: pa.Schema) -> None:
         self._staging, self._number, self._schema = staging, number, schema
-        self._open: OrderedDict[tuple[str, str], _DayFile] = OrderedDict()
+        self._open: OrderedDict[tuple[str, int], _DayFile] = OrderedDict()
         self.written: list[DatasetFile] = []
 
     def add(self, topic: str, batch: pa.RecordBatch) -> None:
         for day, records in _by_day(batch):
             file = self._open.pop((topic, day), None) or self._opened(topic, day)
             self._open[topic, day] = file
-            file.write(records.select(self._schema.names))
+            file.write(self._with_folder(topic, day, records))
             if file.is_full:
                 self._finish((topic, day))
             elif len(self._open) > _MOST_OPEN:
                 self._finish(next(iter(self._open)))
+
+    def _with_folder(self, topic: str, day: int, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of the files: some of the records', topic and day."""
+        date: Any = pa.scalar(None if day == _NO_DAY else day, pa.int32()).cast(pa.date32())
+        of_folder = (pa.repeat(one, records.num_rows) for one in (topic, date))
+        of_records = records.select(self._schema.names[:-2]).columns
+        return pa.RecordBatch.from_arrays([*of_records, *of_folder], schema=self._schema)
 
     def finish(self) -> None:
         while self._open:
@@ -322,24 +335,23 @@ class _DayFiles:
             file.abandon(GeneratorExit())
         self._open.clear()
 
-    def _opened(self, topic: str, day: str) -> _DayFile:
+    def _opened(self, topic: str, day: int) -> _DayFile:
         name = f"part-{self._number:05d}-{uuid.uuid4().hex[:12]}.parquet"
-        return _DayFile(self._staging, f"topic={topic}/day={day}/{name}", self._schema)
+        folder = "none" if day == _NO_DAY else str(np.datetime64(day, "D"))
+        return _DayFile(self._staging, f"{TOPIC}={topic}/{folder}/{name}", self._schema)
 
-    def _finish(self, key: tuple[str, str]) -> None:
+    def _finish(self, key: tuple[str, int]) -> None:
         self.written.append(self._open[key].finish())
         del self._open[key]
 
 
-def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the records of each day (UTC), in their order."""
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the records of each day (UTC), in their order; _NO_DAY without a date."""
     if not batch.num_rows:
         return
     times = batch.column(_TIME).cast(pa.int64())
-    has_none = times.is_null().to_numpy(zero_copy_only=False)
-    days = pc.fill_null(times, 0).to_numpy() // _DAY_MS
-    days[has_none] = _NO_TIME
+    days = pc.fill_null(times, _NO_DAY * _DAY_MS).to_numpy() // _DAY_MS
+    days[(days < _DAYS[0]) | (days > _DAYS[1])] = _NO_DAY
     for day in np.unique(days).tolist():
         is_of_day = days == day
-        name = _NO_DAY if day == _NO_TIME else str(np.datetime64(day, "D"))
-        yield name, batch if is_of_day.all() else batch.filter(pa.array(is_of_day))
+        yield day, batch if is_of_day.all() else batch.filter(pa.array(is_of_day))

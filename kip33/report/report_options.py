@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
 from kip33.archive import common_options as common
+from kip33.archive.moments import time_ms
 from kip33.formats.times import Time
 from kip33.options import Option, Path
 from kip33.rules.policies import Policies, duration_ms
@@ -14,7 +15,11 @@ class StatusOptions(TypedDict, total=False):
 
     now: Annotated[
         Time | None,
-        Option("Evaluate retention at T, such as 2024-05-01 [default: the clock].", metavar="T"),
+        Option(
+            "Evaluate retention at T, such as 2024-05-01 [default: the clock].",
+            metavar="T",
+            parse=time_ms,
+        ),
     ]
     snapshot: common.SnapshotName
     broker_version: common.BrokerVersion

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
 from kip33.archive import common_options as common
+from kip33.archive.moments import time_ms
 from kip33.catalog.tiers import CatalogSnapshot, Row, Tiers, extent_of
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
-from kip33.formats.times import Time, milliseconds_of
-from kip33.options import Option, Path, declared
+from kip33.formats.times import Time
+from kip33.options import Option, Path, declared, number_of
 from kip33.rules.index_builder import TopicSettings
 from kip33.rules.offset_holes import Extent, OffsetSpan
 from kip33.rules.policies import MAX_INT64
@@ -35,19 +36,16 @@ class Moment(NamedTuple):
 
     @classmethod
     def of(cls, time: "Time | Moment") -> "Moment":
-        """Return a program's time; ValueError for one before 1970, and for what is not one."""
+        """The time of a command or a program; ValueError for what is not one."""
         if isinstance(time, Moment):
             return time
-        found_ms = milliseconds_of(time)
-        if found_ms < 0:
-            raise ValueError(f"{time} found, expected a time from 1970 on")
-        return cls(str(time), found_ms)
+        return cls(str(time), time_ms(time))
 
 
 def _partition_numbers(given: str | Iterable[int]) -> frozenset[int]:
     """Return the numbers in a text such as 0,2-5; ValueError with what was found and expected."""
     if not isinstance(given, str):
-        return frozenset(given)
+        return frozenset(number_of("partition", one, most=MAX_INT32) for one in given)
     numbers: set[int] = set()
     for part in given.split(","):
         found = _PART.fullmatch(part.strip())
@@ -179,6 +177,9 @@ def require_valid(asked: RestoreQuestion) -> None:
         raise ValueError("--snapshot requires one SOURCE, two found")
     if asked["truncate"] and asked["until"] is None:
         raise ValueError("--truncate is for --until")
+    first, until = asked["from_"], asked["until"]
+    if isinstance(first, Moment) and isinstance(until, Moment) and until.ms <= first.ms:
+        raise ValueError("--until must be later than --from")
     if asked["from_offsets"] is not None and asked["from_"] is not None:
         raise ValueError("give --from or --from-offsets, not both")
     if asked["topic_ids"] is not None and asked["bootstrap_server"] is not None:

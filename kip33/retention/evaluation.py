@@ -136,16 +136,18 @@ class JudgedRows:
         doubtful = np.zeros(columns.size, bool)
         for status in DAMAGED_STATUSES:
             doubtful |= columns.equals("status", status)
+        is_empty = columns.equals("status", SegmentStatus.EMPTY)  # no record lacks a timestamp
+        by_file = columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED)
         return SummedSegments(
             self.segments,
             self.decisions,
             self.now_ms,
             columns.int64("last_offset"),
             columns.int64("offset_of_max_timestamp"),
-            columns.equals("largest_timestamp_source", TimestampSource.LAST_MODIFIED),
+            by_file & ~is_empty,
             columns.equals("status", SegmentStatus.UNVERIFIED),
             doubtful,
-            columns.equals("status", SegmentStatus.EMPTY),
+            is_empty,
             self.suspicions,
         )
 

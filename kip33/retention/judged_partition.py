@@ -128,6 +128,7 @@ class JudgedPartition:
             return f"{row.log_uri} is unverified: the build did not read its log"
         if (
             row.largest_timestamp_source == TimestampSource.LAST_MODIFIED
+            and row.status != SegmentStatus.EMPTY
             and not trust_last_modified
         ):
             return (

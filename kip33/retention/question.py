@@ -4,7 +4,6 @@ The command, Python and a report make it here. It holds all that is read from fi
 be sent to tasks.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
@@ -129,14 +128,10 @@ def moments_of(asked: MomentOptions, now_ms: int) -> tuple[int, ...]:
     """Return the times at which it is summed what is freed; ValueError for too many."""
     at: Any = asked["at"]
     forecast = asked["forecast"]
-    if isinstance(at, str):
-        at = at.split(",")
-    elif at is not None and not isinstance(at, Iterable):
-        at = (at,)
     if at and forecast is not None:
         raise ValueError("--at and --forecast cannot be combined: give one of them")
     if forecast is None:
-        return tuple(milliseconds_of(one) for one in at or ())
+        return tuple(at or ())
     days = -(-int(forecast) // _DAY_MS)
     if days > MOST_DAYS:
         raise ValueError(f"--forecast: {days:,} days found, expected at most {MOST_DAYS:,}")

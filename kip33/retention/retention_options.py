@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal, TypedDict
 
 from kip33.archive import common_options as common
+from kip33.archive.moments import time_ms, times_ms
 from kip33.formats.times import Time
 from kip33.options import Option, Path
 from kip33.rules.policies import duration_ms, size_bytes
@@ -60,7 +61,11 @@ class JudgingOptions(ActiveOption, total=False):
 
     now: Annotated[
         Time | None,
-        Option("Evaluate retention at T, such as 2024-05-01 [default: the clock].", metavar="T"),
+        Option(
+            "Evaluate retention at T, such as 2024-05-01 [default: the clock].",
+            metavar="T",
+            parse=time_ms,
+        ),
     ]
     snapshot: common.SnapshotName
     topics: common.TopicGlobList
@@ -95,6 +100,7 @@ class MomentOptions(TypedDict, total=False):
         Option(
             "Show what can be deleted at these times.",
             metavar="T1,T2",
+            parse=times_ms,
             python="Times: what can be deleted at each.",
         ),
     ]

@@ -68,6 +68,7 @@ BUILT_IN_TOPICS: Final[Mapping[str, Mapping[str, _SettingValue]]] = {
 
 _EXCLUDES: Final = "!"
 _MOST_NAMES: Final = 5
+_NEAR: Final = 0.7  # how like a name is one that may have been meant
 _GLOB_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
@@ -485,8 +486,12 @@ def nearest(wanted: Iterable[str], known: Iterable[str], most: int = 1) -> str:
     >>> nearest(["biuld"], ["build", "verify"]), nearest(["x"], ["build"])
     ('; did you mean build?', '')
     """
-    names = list(known)
-    near = [name for one in wanted for name in get_close_matches(one, names, n=most)]
+    names = {name.lstrip("-"): name for name in known}
+    near = [
+        names[name]
+        for one in wanted
+        for name in get_close_matches(one.lstrip("-"), names, most, cutoff=_NEAR)
+    ]
     return f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
 
 

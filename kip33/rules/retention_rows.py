@@ -161,7 +161,7 @@ class SummedSegments(NamedTuple):
     now_ms: int
     last_offset: Int64Column
     offset_of_max_timestamp: Int64Column
-    by_file: Bools  # the file's time is used instead of a message timestamp
+    by_file: Bools  # it has batches, and the file's time is used instead of their timestamps
     is_unverified: Bools
     is_doubtful: Bools
     is_empty: Bools  # its status is `empty`

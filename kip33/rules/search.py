@@ -181,13 +181,6 @@ def choice_for_max(max_timestamps: Sequence[int | None]) -> int | None:
     return max_timestamps.index(largest) if largest in max_timestamps else None
 
 
-def not_found(max_timestamps: Sequence[int | None]) -> SearchResult:
-    """Return AFTER_END, or NO_TIMESTAMPS if no known segment has a timestamp."""
-    if largest_of(max_timestamps) > NO_TIMESTAMP:
-        return SearchResult.AFTER_END
-    return SearchResult.NO_TIMESTAMPS
-
-
 def first_offset_after(entry: TimestampOffset, dialect: str | None) -> int:
     """Return the first offset at which a record later than the entry's time may be.
 

@@ -5,16 +5,16 @@ The files are committed offsets of groups, and requests for times (CSV or Parque
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, counted
 from kip33.formats.batch import NO_TIMESTAMP
-from kip33.formats.kafka_configs import GroupOffset, parse_group_offsets
+from kip33.formats.kafka_configs import GroupOffset, number_in_line, parse_group_offsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from kip33.options import Path
 from kip33.rules.policies import TopicGlobs
@@ -23,6 +23,7 @@ from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 
 _MOST_REQUEST_BYTES: Final = 1 << 30
+_MOST_NAMED: Final = 10
 _REQUIRED_COLUMNS: Final = ("topic", "partition", "time")
 EXPECTED_COLUMNS: Final = "the columns topic,partition,time[,log_dir]"
 
@@ -137,19 +138,34 @@ class TimeRequest(NamedTuple):
     log_dir: str | None
 
 
-def load_group_offsets(file: Path, topics: Sequence[str] = ()) -> list[GroupOffset]:
+def load_group_offsets(
+    file: Path, topics: Sequence[str] = (), warn: Callable[[str], object] = lambda _: None
+) -> list[GroupOffset]:
     """Return the committed offsets of a file; LocationError, one line, if it is wrong.
 
-    `topics` are globs.
+    `topics` are globs. `warn` gets a line for each group and topic with partitions without one.
     """
     place, globs = Location.of(file), TopicGlobs.of(topics)
     try:
         found = parse_group_offsets(_bytes(place).decode("utf-8-sig"))
-        return [one for one in found if globs.matches(one.topic)]
     except ValueError as error:
         raise LocationError(
             f"{place.uri}: {error}, or the output of kafka-consumer-groups.sh --describe"
         ) from error
+    without: dict[tuple[str, str], list[int]] = {}
+    for group, topic, partition in found.without:
+        without.setdefault((group, topic), []).append(partition)
+    seen = {group for group, topic in without if topic} | {one.group for one in found.committed}
+    for (group, topic), numbers in without.items():
+        nothing = f"group {group} has no committed offset" if group else "no committed offset"
+        if not topic and group not in seen:
+            warn(nothing)
+        elif topic and globs.matches(topic):
+            shown = ", ".join(map(str, sorted(numbers)[:_MOST_NAMED]))
+            more = ", ..." if len(numbers) > _MOST_NAMED else ""
+            where = counted(len(numbers), "partition")
+            warn(f"{nothing} in {where} of {topic}: {shown}{more}")
+    return [one for one in found.committed if globs.matches(one.topic)]
 
 
 def load_time_requests(file: str) -> list[TimeRequest]:
@@ -199,12 +215,8 @@ def _request(line: int, row: dict[str, Any]) -> TimeRequest:
     topic, partition, time = (_text(row[name]) for name in _REQUIRED_COLUMNS)
     if not topic:
         raise ValueError(f"line {line}: the topic is empty, expected {EXPECTED_COLUMNS}")
-    if partition and not (partition.isascii() and partition.isdigit() and len(partition) < 11):
-        raise ValueError(
-            f"line {line}: partition {partition!r} found, expected a number or no text"
-        )
-    log_dir = _text(row.get("log_dir"))
-    return TimeRequest(line, topic, int(partition) if partition else None, time, log_dir or None)
+    number = number_in_line(line, "partition", partition) if partition else None
+    return TimeRequest(line, topic, number, time, _text(row.get("log_dir")) or None)
 
 
 def _text(cell: Any) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
-from kip33.errors import counted
+from kip33.errors import Kip33Error, counted
 from kip33.formats.kafka_configs import delete_records_object
 from kip33.formats.times import iso_time
 from kip33.options import Option
@@ -38,7 +38,8 @@ class EmitOptions(TypedDict, total=False):
         bool,
         Option(
             "With --emit: also print partitions whose answer is unsafe. By default they are "
-            "left out, and standard error names them.",
+            "left out, and standard error names them; for Spark, which needs all, that is an "
+            "error.",
             python="Also give partitions whose answer is unsafe; by default they are left out.",
         ),
     ]
@@ -65,7 +66,7 @@ def emitted_offsets(
     A partition with an unsafe answer is left out and named, unless it is allowed. For
     `delete-records` the records at or after the time that are before the offset are counted:
     deleting up to there is unsafe. So is an end behind records without timestamps. ValueError if a
-    partition has several answers.
+    partition has several answers. Kip33Error if one would be left out of Spark's JSON.
     """
     repeated = Counter((answer["topic"], answer["partition"]) for answer in answers)
     for (topic, partition), count in repeated.items():
@@ -80,6 +81,7 @@ def emitted_offsets(
     if emit == _DELETE_RECORDS:
         newer = _NewerRecordCount(search.partition_rows(answers), search.how.max_batch_bytes)
     warnings: list[str] = []
+    left_out: list[str] = []
     offsets: list[_Offset] = []
     for answer in answers:
         end = ends.get(replica_key(answer)) if answer["offset"] is None else None
@@ -90,21 +92,26 @@ def emitted_offsets(
         if newer and offset is not None:
             unsafe = joined_notes(unsafe, newer(answer, offset))
         name = f"{answer['topic']}-{answer['partition']}"
-        if offset is None:
-            warnings.append(f"{name}: {unsafe or answer['result']}; the output leaves it out")
+        if offset is None or (unsafe and not asked["allow_unsafe"]):
+            why = "the output leaves it out"
+            why += "" if offset is None else ", --allow-unsafe prints it"
+            left_out.append(f"{name}: {unsafe or answer['result']}; {why}")
             continue
         if unsafe:
-            left_out = "; the output leaves it out, --allow-unsafe prints it"
-            warnings.append(f"{name}: {unsafe}{'' if asked['allow_unsafe'] else left_out}")
-            if not asked["allow_unsafe"]:
-                continue
+            warnings.append(f"{name}: {unsafe}")
         if end:
             warnings.append(
                 f"{name}: {answer['result']}; the end of the partition is used, offset {offset}"
             )
         offsets.append(_Offset(answer["topic"], answer["partition"], offset, end is not None))
+    if left_out and emit == _SPARK:
+        more = f"; and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""
+        raise Kip33Error(
+            "--emit spark: Spark refuses startingOffsets without every partition of a topic; "
+            f"{left_out[0]}{more}"
+        )
     said = newer.summary() if newer and newer.partitions else None
-    return EmittedOffsets([*_lines(sorted(offsets), emit)], warnings, said)
+    return EmittedOffsets([*_lines(sorted(offsets), emit)], [*left_out, *warnings], said)
 
 
 class _Offset(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from kip33.archive.common_options import MaxBatchBytes, SnapshotName, TopicGlobList
 from kip33.archive.log_window import Meter
+from kip33.archive.moments import time_ms
 from kip33.formats.kafka_configs import GroupOffset
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.formats.times import Time, UtcTime, utc_time
@@ -34,7 +35,9 @@ class LagOptions(TypedDict, total=False):
 
     now: Annotated[
         Time | None,
-        Option("Time at which retention is evaluated [default: the clock].", metavar="T"),
+        Option(
+            "Time at which retention is evaluated [default: the clock].", metavar="T", parse=time_ms
+        ),
     ]
     topics: TopicGlobList
     snapshot: SnapshotName

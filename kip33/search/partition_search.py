@@ -33,7 +33,6 @@ from kip33.rules.search import (
     require_target,
     trap,
 )
-from kip33.rules.search import not_found as result_without_record
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.answers import Answer, Hit, Pending, SearchOptions
 from kip33.search.index_lookup import IndexLookup
@@ -160,19 +159,20 @@ class _PartitionSegments:
         return segment.between(self.start_offset).opened(self._meter, check_crc=True)
 
     def not_found(self) -> SearchResult:
-        """Return the result of a search without a record: AFTER_END where a time is known.
+        """The result of a search without a record.
 
-        If there are batches at or after the log start offset, only their times count: otherwise
-        batches without timestamps would be skipped as if they were before the target.
+        NO_TIMESTAMPS if there are records at or after the log start offset, and none has a time:
+        they would be skipped as if they were before the target. Else AFTER_END.
         """
         places = range(len(self.ordered))
         counted = [place for place in places if self._may_count(self.ordered[place])]
         if counted and not any(self._has_timestamp(place) for place in counted):
             return SearchResult.NO_TIMESTAMPS
-        return result_without_record(self.maxima)
+        return SearchResult.AFTER_END
 
     def _may_count(self, segment: SearchedSegment) -> bool:
-        return not (segment.doubt or segment.is_bare or segment.ends_before(self.start_offset))
+        has_none = segment.doubt or segment.is_bare or segment.record_count == 0
+        return not (has_none or segment.ends_before(self.start_offset))
 
     def _has_timestamp(self, place: int) -> bool:
         """Return whether a batch at or after the log start offset has a timestamp."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kip33.archive.directory import Segment
 from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import Damage, LogWindow, Meter
+from kip33.archive.moments import moment_ms
 from kip33.archive.segment_paths import base_offset_in, list_partition
 from kip33.archive.sources import SegmentLike, log_of
 from kip33.errors import (
@@ -19,7 +20,8 @@ from kip33.errors import (
 from kip33.formats.batch import CONTROL, BatchHeader, has_any_offset
 from kip33.formats.byte_sources import pieces_of
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, Record, iterate_records
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
+from kip33.options import number_of
 from kip33.rules.search import Exactness
 from kip33.search.searched_segment import SearchedSegment
 from kip33.search.segment_search import opened_search
@@ -57,17 +59,16 @@ def find_offset(
     >>> record.offset, record.timestamp
     (2970, 1700000300046)
 
-    `time` is ISO 8601, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow, or ms
-    since 1970; ValueError for another, such as a number of seconds. Control records are included,
-    as in Kafka. An index beside a log is used if the log agrees with it. Every batch
+    `time` is ISO 8601, `now-3h`, a `datetime` with a time zone, a time of pandas, NumPy or pyarrow,
+    or ms since 1970; ValueError for another, such as a number of seconds. Control records are
+    included, as in Kafka. An index beside a log is used if the log agrees with it. Every batch
     on the way is checked against its CRC before its header is used. Raises LocationError if a file
     cannot be read. Raises CorruptSegmentError, with `valid_bytes`, if an earlier batch cannot be
     read, because a record there could be the first. Raises BatchTooLargeError if the record's batch
     decompresses to more than `max_batch_bytes`.
     """
-    timestamp_ms = milliseconds_of(time)
-    if timestamp_ms < 0:
-        raise ValueError(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
+    number_of("max_batch_bytes", max_batch_bytes, least=1)
+    timestamp_ms = moment_ms(time)
     for log in _logs_of(segments, storage_options, filesystem):
         row = SearchedSegment(log.log.uri, log.base_offset)
         try:
@@ -126,9 +127,12 @@ def read_records(
     cannot be read, BatchTooLargeError if a batch decompresses to more than `max_batch_bytes`,
     ValueError for two segments with one base offset.
     """
+    first = number_of("start", start)
+    last = None if end is None else number_of("end", end, least=first)
+    number_of("max_batch_bytes", max_batch_bytes, least=1)
     logs = _logs_of(segments, storage_options, filesystem)
     how = _ReadOptions(include_control, check_crc, max_batch_bytes)
-    return _over_borders(logs, start, end, how)
+    return _over_borders(logs, first, last, how)
 
 
 def _over_borders(

@@ -244,7 +244,12 @@ class TimeSearch:
         )
 
     def ranges(self, answers: Sequence[AnswerRow], until_ms: int) -> list[AnswerRow]:
-        """Return the answers with the offset at a later time, and what is in between, as RANGE."""
+        """Return the answers with the offset at a later time, and what is in between, as RANGE.
+
+        ValueError for a time that is not later.
+        """
+        if any(0 <= until_ms <= answer["target_ms"] for answer in answers):
+            raise ValueError("--until must be later than the time of each search")
         ends = self.log_ends(answers)
         there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
         questions = [

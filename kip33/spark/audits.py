@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.common_options import SparkRun
+from kip33.archive.moments import moment_ms
 from kip33.audits.roll_answers import RollOptions, roll_settings
 from kip33.audits.roll_audit import FIGURES, ROLL, audit_columns, roll_table
 from kip33.audits.timestamp_answers import TimestampOptions, TimestampRequest, profile_timestamps
@@ -18,7 +19,7 @@ from kip33.audits.timestamp_plan import TIMESTAMPS
 from kip33.catalog.catalog import warn_caller
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
 from kip33.options import picked, takes
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import RollReading, TopicRollSettings
@@ -93,7 +94,7 @@ def timestamp_profile(
     [source] = given_places(spark, [source], options)
     engine = SparkEngine.of(spark, options)
     request = picked(TimestampRequest, options, source=source)
-    how = (milliseconds_of(now_ms), lambda: engine, warn_caller, options["on_progress"])
+    how = (moment_ms(now_ms), lambda: engine, warn_caller, options["on_progress"])
     found = profile_timestamps(request, policies, *how)
     return spark.createDataFrame(
         [tuple(map(_plain, row.values())) for row in found.rows], from_arrow_schema(TIMESTAMPS)

@@ -7,12 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip33.archive.common_options import SparkRun
+from kip33.archive.moments import moment_ms
 from kip33.builds.build_options import BuildOptions, BuildRequest
 from kip33.builds.commit import BuildSummary, execute_build
 from kip33.builds.plan import plan_build
 from kip33.builds.verify_options import VerifyOptions, VerifyRequest, plan_request
 from kip33.catalog.catalog import ipc_bytes, warn_caller
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
 from kip33.indexing import quick_verification
 from kip33.indexing.quick_verification import CHECKED_FILES, QuickOptions, QuickRequest
 from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
@@ -64,7 +65,7 @@ def build_index(
     named = [source, index_dir, options["catalog"]]
     source, index_dir, catalog = given_places(spark, named, options, writes=True)
     request = picked(BuildRequest, options, source=source, index_dir=index_dir, catalog=catalog)
-    now, on_progress = milliseconds_of(now_ms), options["on_progress"]
+    now, on_progress = moment_ms(now_ms), options["on_progress"]
     plan = plan_build(request, now_ms=now, on_progress=on_progress)
     return execute_build(plan, SparkEngine.of(spark, options))
 

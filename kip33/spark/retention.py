@@ -21,13 +21,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructType
 
+from kip33.archive.moments import moment_ms
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.partitions import partitions_of_parts
 from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import KEY, PARTITION
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import counted
-from kip33.formats.times import Time, milliseconds_of
+from kip33.formats.times import Time
 from kip33.options import takes
 from kip33.retention.answer import MOST_DIFFERENCES, RetentionAnswer, write_sums
 from kip33.retention.evaluated_tables import answer_columns, segment_rows, sum_answers
@@ -98,7 +99,7 @@ def evaluate_retention(
     """
     request = RetentionRequest(
         policies,
-        milliseconds_of(now_ms),
+        moment_ms(now_ms),
         log_start_offsets or {},
         active_segment=options["active_segment"],
         boundary=boundary,
@@ -163,7 +164,7 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     Raises ValueError for a `now_ms` that is not a time.
     """
     by_partition = judged.repartition(*PARTITION)
-    sums = summarize_in_place(by_partition, now_ms=milliseconds_of(now_ms))
+    sums = summarize_in_place(by_partition, now_ms=moment_ms(now_ms))
     return sums.orderBy(*PARTITION)
 
 
@@ -258,7 +259,7 @@ def freed_by(judged: DataFrame, moments_ms: Sequence[Time]) -> DataFrame:
     for what is not a time.
     """
     bucket: Column = sf.lit(None).cast("bigint")
-    for moment in sorted(set(map(milliseconds_of, moments_ms)), reverse=True):
+    for moment in sorted(set(map(moment_ms, moments_ms)), reverse=True):
         bucket = sf.when(sf.col("deletable_at_ms") <= moment, sf.lit(moment)).otherwise(bucket)
     freed = judged.withColumn("at_ms", bucket).where(sf.col("at_ms").isNotNull())
     size = sf.coalesce(sf.sum("size_bytes"), sf.lit(0))

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER, OF_TOPICS, topics_by_name
+from kip33.formats.batch import MAX_INT32
 from kip33.formats.times import LEAST_MS
 from kip33.options import takes
 from kip33.search.answers import SearchOptions
@@ -77,7 +78,7 @@ def offsets_for_times(
     how = search_options(options)
     keys = ("topic", "partition")
     requests = requests.withColumn("target_ms", _target_ms(requests))
-    requests = requests.withColumn("partition", sf.col("partition").cast("int"))
+    requests = requests.withColumn("partition", _partition())
     if "log_dir" not in requests.columns:
         requests = requests.withColumn("log_dir", sf.lit(None).cast("string"))
     segments = _with_older_topics(catalog.where(sf.col("base_offset").isNotNull()))
@@ -160,6 +161,14 @@ def _target_ms(requests: DataFrame) -> Column:
     )
     may_be_seconds = (target > 0) & (target < LEAST_MS)
     return sf.when(may_be_seconds, sf.raise_error(message)).otherwise(target)
+
+
+def _partition() -> Column:
+    """The column of partitions as int; a larger number ends the query."""
+    number = sf.col("partition").cast("long")
+    message = sf.format_string(f"partition %d: expected 0 to {MAX_INT32}", number)
+    is_wrong = (number < 0) | (number > MAX_INT32)
+    return sf.when(is_wrong, sf.raise_error(message)).otherwise(number.cast("int"))
 
 
 def _each_partition(requests: DataFrame, segments: DataFrame) -> DataFrame:

@@ -19,9 +19,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kip33.formats.times import milliseconds_of
+from kip33.options import keywords_of, with_keywords
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
+from kip33.rules.policies import MAX_INT64
 from kip33.spark.jobs import UNKNOWN_CORES
 from kip33.spark.segment_stream import SegmentStream, StreamOptions
 from kip33.spark.segment_tasks import RowSource, spark_schema, tasks_of, with_schema
@@ -73,7 +74,8 @@ class SegmentSource(DataSource):
         try:
             return places, Reading.of(**(defaults | options)), of_stream
         except ValueError as error:
-            raise ValueError(f"{NAME}: {error}") from error
+            text = with_keywords(str(error), keywords_of(ReadOptions))
+            raise ValueError(f"{NAME}: {text}") from error
 
     def _from_caller(self, place: str) -> str:
         """A place; a relative path is the caller's, not one of the worker that plans."""
@@ -145,8 +147,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def _positive(text: str) -> int:
-    if (number := _number(text)) < 1:
-        raise ValueError(f"{text!r} found, expected 1 or more")
+    if not 1 <= (number := _number(text)) <= MAX_INT64:
+        raise ValueError(f"{text!r} found, expected 1 to 2^63 - 1")
     return number
 
 
@@ -158,7 +160,7 @@ def _flag(text: str) -> bool:
 
 _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
     **{"level": str, "topic": _texts, "partition": _numbers, "log_dir": str, "columns": _texts},
-    **{"start_time": milliseconds_of, "end_time": milliseconds_of},
+    **{"start_time": str, "end_time": str},
     **{"start_offset": _number, "end_offset": _number},
     **{"isolation": str, "include_control": _flag, "on_error": str, "disorder": str},
     **{"max_batch_bytes": _number, "layout": str},

@@ -244,12 +244,12 @@ def test_a_wrong_argument_is_a_value_error_of_one_line(
         (lambda o: o.offsets_for_times([("orders", 0, -7)]), "-7"),
         (lambda o: o.offsets_for_times([], log_start_offsets="file.csv"), "as_kafka"),
         (lambda o: o.retention(POLICIES, now=-1), "1970"),
-        (lambda o: o.retention(POLICIES, now=2**63), "at most 9223372036854775807"),
-        (lambda o: o.plan_retention(POLICIES, now=2**63), "at most 9223372036854775807"),
+        (lambda o: o.retention(POLICIES, now=2**63), "^now: 9223372036854775808 found"),
+        (lambda o: o.plan_retention(POLICIES, now=2**62), "before the year 10000"),
         (lambda o: o.retention(POLICIES, broker_version="far"), "far"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms=-1), "buffer_ms"),
         (lambda o: o.resume_points(o, OFFSETS, buffer_ms="soon"), "buffer_ms: 'soon' found"),
-        (lambda o: o.retention(POLICIES, broker_version=(4, 2)), "not a version of Kafka"),
+        (lambda o: o.retention(POLICIES, broker_version=(4, 2)), "expected a text"),
         (lambda o: o.retention(POLICIES, topics="orders"), r"a list, such as \['orders'\]"),
         (lambda o: o.roll(reading="kakfa"), "reading 'kakfa': expected one of kafka, kip33"),
         (lambda o: o.offsets_to_emit([], emit="delete_records"), "expected one of reset-offsets"),
@@ -258,7 +258,7 @@ def test_a_wrong_argument_is_a_value_error_of_one_line(
         (lambda _: kip33.verify_quick("archive"), "give catalog or index_dir$"),
         (lambda o: o.segments(columns=["topic", "nope"]), "^columns: 'nope' found, .*log_dir"),
         (lambda o: o.segments(columns="topic"), r"a list, such as \['topic'\]"),
-        (lambda o: o.prune(keep="1"), "^keep '1': expected 1 or more"),
+        (lambda o: o.prune(keep="1"), "^keep '1': expected a number"),
     ]:
         with subtests.test(f"{call}"):
             with pytest.raises(ValueError, match=token) as error:

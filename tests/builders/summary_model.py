@@ -29,7 +29,11 @@ def expected_of(rows: list[Any]) -> Row:
     end = last.base_offset if last.status == "empty" else None
     if last.last_offset is not None:
         end = last.last_offset + 1
-    by_file = [row for row in rows if row.largest_timestamp_source == "last_modified"]
+    by_file = [
+        row
+        for row in rows
+        if row.largest_timestamp_source == "last_modified" and row.status != "empty"
+    ]
     unverified = [row for row in rows if row.status == "unverified"]
     missing = [row for row in rows if row.reason == "not_uploaded"]
     limits = [row.upload_before_ms for row in missing if row.upload_before_ms is not None]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kip33 import __version__, build_time_index
-from kip33.cli.main import COMMANDS
+from kip33.cli.main import _SYNONYMS, COMMANDS
 from kip33.demo import START_MS
 from kip33.formats import native
 from tests.cli.command_lines import commands_and_modes
@@ -321,3 +321,10 @@ def test_catalog_lists_snapshots_and_totals(command: Command) -> None:
     table = command("catalog", "indexes/_catalog").stdout
     assert "2023-11-14T22:13:20.002Z" in table
     assert "1 invalid, 2 truncated" in table
+
+
+def test_each_synonym_is_of_a_name_that_there_is() -> None:
+    commands = dict(commands_and_modes())
+    options = {name for command in commands.values() for one in command.params for name in one.opts}
+    assert set(_SYNONYMS.values()) <= {*commands, *options}
+    assert not {*commands, *options} & set(_SYNONYMS)

@@ -524,7 +524,7 @@ def test_a_wrong_argument_is_a_public_error(folder: Path, subtests: pytest.Subte
             ValueError,
             "'orders': expected (topic, partition, ti",
         ),
-        (lambda: searched([("orders", "0", 5)]), ValueError, "expected a topic's name and"),
+        (lambda: searched([("orders", "0", 5)]), ValueError, "partition '0': expected a number"),
         (lambda: kip33.build_index("archive"), ValueError, "give an index directory"),
         (lambda: kip33.build_index("archive", flush=False), TypeError, "build_index() got an unex"),
         (lambda: kip33.build_index("archive", "i", layout="x"), ValueError, "layout 'x': expected"),

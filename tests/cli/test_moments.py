@@ -6,7 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kip33.cli.times import DURATION, MOMENT, SIZE, parse_moment
+from kip33.archive.moments import moment_ms
+from kip33.cli.times import DURATION, MOMENT, SIZE
 from kip33.formats.times import milliseconds_of
 
 NOW_MS = 1_714_564_800_000  # 2024-05-01T12:00:00Z
@@ -32,6 +33,7 @@ MOMENTS = {
     "a week before": ("now-7d", NOW_MS - 604_800_000),
     "36 hours later": ("now+36h", NOW_MS + 129_600_000),
     "milliseconds before": ("now-5", NOW_MS - 5),
+    "three hours before": ("-3h", NOW_MS - 10_800_000),
     "a time of today": ("09:05", NOW_MS - 10_500_000),
     "a time of today, as people write it": ("9:05", NOW_MS - 10_500_000),
     "the beginning of today": ("0:00", NOW_MS - 43_200_000),
@@ -42,7 +44,7 @@ MOMENTS = {
 def test_moment(subtests: pytest.Subtests) -> None:
     for name, (text, ms) in MOMENTS.items():
         with subtests.test(name):
-            assert parse_moment(text, NOW_MS) == ms
+            assert moment_ms(text, NOW_MS) == ms
 
 
 NO_MOMENTS = {
@@ -80,18 +82,18 @@ def test_no_moment(subtests: pytest.Subtests) -> None:
             subtests.test(name),
             pytest.raises(ValueError, match=r"found, expected .*milliseconds"),
         ):
-            parse_moment(text, NOW_MS)
+            moment_ms(text, NOW_MS)
 
 
 def test_seconds_are_shown_in_both_readings() -> None:
     with pytest.raises(ValueError, match=r"is 1970-01-20T.*, in seconds 2023-11-14T22"):
-        parse_moment("1700000000", NOW_MS)
+        moment_ms("1700000000", NOW_MS)
 
 
 def test_a_time_in_1970_is_not_taken_for_seconds_again() -> None:
     for time in ("1970-01-20T16:13:20Z", datetime(1970, 1, 20, 16, 13, 20, tzinfo=UTC)):
         assert milliseconds_of(milliseconds_of(time)) == 1_700_000_000
-    assert milliseconds_of(parse_moment("1970-01-20T16:13:20Z", NOW_MS)) == 1_700_000_000
+    assert milliseconds_of(moment_ms("1970-01-20T16:13:20Z", NOW_MS)) == 1_700_000_000
 
 
 @click.command()
@@ -115,6 +117,6 @@ def test_a_wrong_option_is_one_line() -> None:
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == (
         "Error: Invalid value for '--now': 'soon' found, expected ISO 8601 (UTC without a zone), "
-        "9:05 (today in UTC), milliseconds, now, now-7d or now+36h, not before 1970; for example "
-        "2024-05-01T12:00:00Z"
+        "9:05 (today in UTC), milliseconds, now, now-7d, -3h or now+36h, not before 1970; for "
+        "example 2024-05-01T12:00:00Z"
     )

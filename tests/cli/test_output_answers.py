@@ -178,8 +178,8 @@ def test_csv_has_the_first_rows_or_the_summary(capsys: pytest.CaptureFixture[str
     none = Output(page=(), rows=[RowList("things", (), columns=("size", "name"))])
     alone = Output(page=(), head={"path": "p"}, summary={"counts": {"ok": 1}})
 
-    assert printed(capsys, rows, "csv") == "name,size,parts\na,2048,1\n'=b,,1234\n"
-    assert printed(capsys, few, "csv") == "size,name\n2048,a\n,'=b\n"
+    assert printed(capsys, rows, "csv") == "name,size,parts\na,2048,1\n=b,,1234\n"
+    assert printed(capsys, few, "csv") == "size,name\n2048,a\n,=b\n"
     assert printed(capsys, none, "csv") == "size,name\n"
     assert printed(capsys, alone, "csv") == 'path,counts\np,"{""ok"": 1}"\n'
 

@@ -226,6 +226,17 @@ def test_a_terminal_has_at_most_40_segments_with_a_problem(terminal: Terminal, s
     assert "and 1 more segments; --format jsonl shows all" in terminal(100, "verify many")
 
 
+def test_a_verify_with_problems_says_at_a_terminal_how_it_fails(
+    terminal: Terminal, command: Command
+) -> None:
+    assert terminal(100, "verify archive").endswith("exit 0; with --fail-on problems it is 3\n")
+    for text in (
+        terminal(100, "verify archive --index-dir indexes --topic sensors"),
+        command("verify", "archive").stdout,
+    ):
+        assert "exit 0;" not in text
+
+
 def test_columns_are_those_of_the_shell_if_it_says(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

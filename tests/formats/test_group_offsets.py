@@ -86,7 +86,14 @@ CASES = {
 
 @each_case(("text", "offsets"), CASES)
 def test_offsets(text: str, offsets: list[tuple[str, str, int, int]]) -> None:
-    assert parse_group_offsets(text) == [GroupOffset(*one) for one in offsets]
+    assert parse_group_offsets(text).committed == [GroupOffset(*one) for one in offsets]
+
+
+def test_partitions_without_an_offset_are_named() -> None:
+    assert parse_group_offsets(DESCRIBED).without == [("billing", "orders", 1)]
+    assert parse_group_offsets(SHARED).without == [("my share", "orders", 1)]
+    idle = "GROUP TOPIC PARTITION CURRENT-OFFSET\nidle - - -\ng t 0 5\n"
+    assert parse_group_offsets(idle).without == [("idle", "", 0)]
 
 
 WRONG = {

@@ -124,3 +124,14 @@ def test_large_records_beside_small_ones(tmp_path: Path, monkeypatch: pytest.Mon
             (row["key"], row["value"], tuple(kept)) for row, kept in zip(rows, pairs, strict=False)
         ]
         assert found == [(one.key, one.value, tuple(one.headers)) for one in sent] * 3
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
+def test_the_largest_limit_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    monkeypatch.setattr(decoded_records, "_KEPT_BYTES", 1 << 20)  # a larger body is a large one
+    log = log_path(tmp_path)
+    log.write_bytes(v2_batch(0, [Record(0, None, b"x" * (3 << 20))], codec=codec))
+    reader = kip33.read_arrow(log, columns=["value"], max_batch_bytes=2**63 - 1)
+    assert [len(one.as_py()) for one in reader.read_all()["value"]] == [3 << 20]

@@ -3,14 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import kip33
@@ -135,24 +138,70 @@ def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
 def test_a_file_has_the_records_of_one_topic_and_day_and_hidden_folders_hold_the_rest(
     tmp_path: Path,
 ) -> None:
-    times = {0: 0, 1: DAY_MS - 1, 2: DAY_MS, 3: -1, 4: -DAY_MS}
+    times = {0: 0, 1: DAY_MS - 1, 2: DAY_MS, 3: -1, 4: -DAY_MS, 5: T * 1000}
     for topic in ("a.b", "c"):
         batches = [v2_batch(offset, [Record(ms)]) for offset, ms in times.items()]
         write_log(tmp_path / f"archive/{topic}-3", 0, *batches)
     kip33.write_records(build(tmp_path / "archive", tmp_path), tmp_path / "to", workers=1)
     found = {
-        str(path.parent.relative_to(tmp_path / "to")): ds.dataset(path).to_table()["offset"]
-        for path in (tmp_path / "to").rglob("*.parquet")
+        str(path.parent.relative_to(tmp_path / "to")): pq.read_table(path)["offset"].to_pylist()
+        for path in (tmp_path / "to").glob("topic=*/*/*.parquet")
     }
-    days = {"1970-01-01": [0, 1], "1970-01-02": [2], "__HIVE_DEFAULT_PARTITION__": [3]}
-    days["1969-12-31"] = [4]
-    assert {path: offsets.to_pylist() for path, offsets in found.items()} == {
-        f"topic={topic}/day={day}": offsets
-        for topic in ("a.b", "c")
-        for day, offsets in days.items()
+    days = {"1970-01-01": [0, 1], "1970-01-02": [2], "none": [3, 5], "1969-12-31": [4]}
+    assert found == {
+        f"topic={topic}/{day}": offsets for topic in ("a.b", "c") for day, offsets in days.items()
     }
     names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
-    assert table_of(tmp_path / "to").schema.names == [*names, "topic", "day"]
+    assert table_of(tmp_path / "to").schema.names == [*names, "day", "topic"]
+
+
+READ = ["topic", "day", "offset"]
+PATTERN = "topic=*/*/*.parquet"
+
+
+def read_by_pandas(folder: str, **options: Any) -> list[Any]:
+    return pd.read_parquet(folder, **options)[READ].astype({"topic": str}).to_dict("records")
+
+
+def read_by_polars(folder: str, **options: Any) -> list[Any]:
+    return pl.scan_parquet(f"{folder}/{PATTERN}", **options).select(READ).collect().to_dicts()
+
+
+def read_by_duckdb(folder: str, pattern: str) -> list[Any]:
+    table: pa.Table = duckdb.sql(f"FROM '{folder}/{pattern}'").to_arrow_table()
+    return table.select(READ).to_pylist()
+
+
+READERS: dict[str, Callable[[str], list[Any]]] = {
+    "pandas": read_by_pandas,
+    "pandas with a filter": lambda to: read_by_pandas(to, filters=[("topic", "!=", "")]),
+    "pandas, topic by topic": lambda to: [
+        row for topic in Path(to).glob("topic=[0-9a-z]*") for row in read_by_pandas(str(topic))
+    ],
+    "Arrow": lambda to: table_of(Path(to)).select(READ).to_pylist(),
+    "Polars": read_by_polars,
+    "Polars by folders": lambda to: read_by_polars(to, hive_partitioning=True),
+    "DuckDB": lambda to: read_by_duckdb(to, PATTERN),
+    "DuckDB, all files": lambda to: read_by_duckdb(to, "**/*.parquet"),
+}
+
+
+@pytest.mark.parametrize("topics", [("007", "42"), ("7", "orders"), ("orders",)])
+def test_all_readers_take_topic_as_a_text_and_day_as_a_date(
+    tmp_path: Path, topics: tuple[str, ...], subtests: pytest.Subtests
+) -> None:
+    times = (T, -1, T * 1000, -DAY_MS)  # microseconds are no day of this era
+    days = (date(2023, 11, 14), None, None, date(1969, 12, 31))
+    for topic in topics:
+        batches = [v2_batch(offset, [Record(ms)]) for offset, ms in enumerate(times)]
+        write_log(tmp_path / f"archive/{topic}-0", 0, *batches)
+    to = tmp_path / "to"
+    kip33.write_records(build(tmp_path / "archive", tmp_path), to, workers=1, columns=["offset"])
+    expected = [(topic, day, at) for topic in topics for at, day in enumerate(days)]
+    for name, read in READERS.items():
+        with subtests.test(name):
+            found = [tuple(map(row.get, READ)) for row in read(str(to))]
+            assert sorted(found, key=str) == sorted(expected, key=str)
 
 
 def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_left(
@@ -163,8 +212,8 @@ def test_readers_with_a_pattern_see_each_record_once_beside_what_a_killed_run_le
     staged.parent.mkdir(parents=True)
     shutil.copy(file, staged)
     pattern = f"{nights.to}/topic=*/*/*.parquet"
-    by_duckdb = f"SELECT topic, \"offset\" FROM read_parquet('{pattern}', hive_partitioning = true)"
-    by_polars = pl.scan_parquet(pattern, hive_partitioning=True).select("topic", "offset").collect()
+    by_duckdb = f"SELECT topic, \"offset\" FROM '{pattern}'"
+    by_polars = pl.scan_parquet(pattern).select("topic", "offset").collect()
     expected = [("orders", offset) for offset in range(10)]
     assert sorted(duckdb.sql(by_duckdb).fetchall()) == sorted(by_polars.rows()) == expected
     assert len(table_of(nights.to)) == len(duckdb.sql(f"FROM '{nights.to}/**/*.parquet'")) == 10
@@ -174,7 +223,22 @@ def test_columns_are_those_asked_for(tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     nights.write(0, 9)
     nights.add(columns=["value", "offset"])
-    assert table_of(nights.to).schema.names == ["value", "offset", "topic", "day"]
+    assert table_of(nights.to).schema.names == ["value", "offset", "day", "topic"]
+
+
+def test_a_list_may_be_an_iterator(nights: Nights, tmp_path: Path) -> None:
+    to = tmp_path / "again"
+    written = kip33.write_records(
+        iter([nights.catalog]),
+        to,
+        columns=iter(["offset"]),  # type: ignore[arg-type]
+        topic=iter(["orders"]),  # type: ignore[arg-type]
+        partition=iter([0]),  # type: ignore[arg-type]
+        workers=1,
+    )
+    assert (written.records, table_of(to).schema.names) == (10, ["offset", "day", "topic"])
+    reader = kip33.read_arrow(nights.catalog, columns=iter(["offset"]), partition=iter([0]))
+    assert reader.read_all().shape == (10, 1)
 
 
 def test_the_next_run_begins_where_the_last_one_ended(nights: Nights) -> None:
@@ -216,7 +280,6 @@ REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Except
         "ids AAAAAAAAAAAAAAAAAAAAAQ and AAAAAAAAAAAAAAAAAAAAAg found",
     ),
     "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
-    "only a topic": (lambda _: None, {"columns": ["topic"]}, ValueError, "only 'topic' found"),
     "other times": (
         *(lambda _: None, {"start_time": T}, CatalogError),
         f"with start_time None, not {T}",

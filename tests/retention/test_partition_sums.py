@@ -42,6 +42,13 @@ def test_only_the_first_ten_that_rest_on_the_files_time_are_named() -> None:
     assert found["last_modified_base_offsets"] == list(range(1, 20, 2))
 
 
+def test_an_empty_segment_is_none_without_timestamps() -> None:
+    by_file = {"largest_timestamp_source": "last_modified"}
+    [found] = summary_of(row(0, 9, **by_file), row(10, None, **by_file, **EMPTY))
+    assert found["last_modified_segments"] == 1
+    assert found["last_modified_base_offsets"] == [0]
+
+
 def test_rows_of_no_partition_are_one_of_their_own() -> None:
     nowhere = {"topic": None, "partition": None, "status": "unreadable", "size_bytes": None}
     found = summary_of(

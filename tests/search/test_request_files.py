@@ -51,6 +51,23 @@ def test_offsets(data: Any, tmp_path: Path) -> None:
     assert load_group_offsets(file.as_uri()) == load_group_offsets(str(file))
 
 
+def test_a_group_without_commits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "g").write_text(
+        "GROUP TOPIC PARTITION CURRENT-OFFSET\nbilling t 0 1\nbilling t 1 -\naudit t 0 -\n"
+        "audit u 3 -\nidle - - -\nbilling - - -\n"
+    )
+    lines: list[str] = []
+
+    assert load_group_offsets(tmp_path / "g", ["t"], lines.append) == [
+        GroupOffset("billing", "t", 0, 1)
+    ]
+    assert lines == [
+        "group billing has no committed offset in 1 partition of t: 1",
+        "group audit has no committed offset in 1 partition of t: 0",
+        "group idle has no committed offset",
+    ]
+
+
 WRONG_OFFSETS = {
     "two offsets": (b"t,0,1\nt,0,2\n", "line 2: t-0 has offset 2, but 1 above; expected one"),
     "a cell too large": (b"t,0,1\n" + b"x" * 140_000 + b",0,1\n", "line 2: field larger than"),
@@ -145,7 +162,11 @@ WRONG_REQUESTS = {
     "no topic": (HEADER + b",0,5\n", f"line 2: the topic is empty, expected {EXPECTED_COLUMNS}"),
     "a negative partition": (
         HEADER + b"t,-1,5\n",
-        "line 2: partition '-1' found, expected a number or no text",
+        "line 2: partition '-1' found, expected a number up to 2147483647",
+    ),
+    "a partition beyond int32": (
+        HEADER + b"t,2147483648,5\n",
+        "line 2: partition '2147483648' found, expected a number up to 2147483647",
     ),
     "a cell too large": (HEADER + b"t,0," + b"5" * 140_000 + b"\n", "field larger than"),
     "no text": (b"\xff\xfe\x00", "'utf-8' codec can't decode byte 0xff in position 0"),
@@ -166,7 +187,7 @@ WRONG_TABLES: dict[str, tuple[dict[str, list[Any]], str]] = {
     "no topic": ({"topic": [None], "partition": [0], "time": [5]}, "line 1: the topic is empty"),
     "a partition with a fraction": (
         {"topic": ["t", "t"], "partition": [0.5, 1.0], "time": [5, 5]},
-        "line 1: partition '0.5' found, expected a number or no text",
+        "line 1: partition '0.5' found, expected a number up to 2147483647",
     ),
 }
 
