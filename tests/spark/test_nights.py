@@ -30,9 +30,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is still open in the catalog"),
 ]
 T = 1_700_000_000_000
+SPARSE = (0, 1_000, 2_000, 3_000)
+GROWN = (*SPARSE, *range(3_001, 3_009))
 Rows = list[tuple[str, int]]
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 OPEN = v2_batch(1, [Record(T)], transactional=True, producer_id=5, producer_epoch=0)
+
+
+def record(offset: int) -> bytes:
+    return v2_batch(offset, [Record(T + offset)])
 
 
 class Archive:
@@ -52,7 +58,7 @@ class Archive:
         write_log(self.source / f"{topic}-0", first, *batches)
 
     def grow(self, topic: str, first: int, end: int) -> None:
-        self.put(topic, first, *(v2_batch(at, [Record(T + at)]) for at in range(first, end)))
+        self.put(topic, first, *map(record, range(first, end)))
 
     def vanish(self, topic: str) -> None:
         (self.source / f"{topic}-0").rename(self.folder / topic)
@@ -110,7 +116,8 @@ class Stream:
     def reader(self, options: dict[str, Any]) -> Any:
         from kip33.spark.segment_source import SegmentSource
 
-        texts = {name: str(value) for name, value in options.items()}
+        shares = {"maxRecordsPerPartition": 2}
+        texts = {name: str(value) for name, value in (shares | options).items()}
         source = SegmentSource({"path": str(self._archive.catalog), **texts})
         return source.streamReader(source.schema())
 
@@ -280,9 +287,17 @@ NIGHTS: dict[str, tuple[list[Night], Rows]] = {
         ],
         each(a=range(4), b=range(6)),
     ),
+    "a compacted log has grown when a killed run is repeated": (
+        [
+            Night(lambda it: it.put("a", 0, *map(record, SPARSE)), is_killed=True),
+            Night(lambda it: it.put("a", 0, *map(record, GROWN))),
+            NOTHING,
+        ],
+        each(a=GROWN),
+    ),
     "a transaction is open for a night": (
         [
-            Night(lambda it: it.put("a", 0, v2_batch(0, [Record(T)]), OPEN)),
+            Night(lambda it: it.put("a", 0, record(0), OPEN)),
             Night(lambda it: it.grow("a", 2, 4)),
             Night(lambda it: it.put("a", 4, end_txn_marker(4, T, producer_id=5, commit=False))),
         ],
