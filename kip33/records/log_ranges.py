@@ -524,13 +524,13 @@ class _Places:
     """Finds segments by offsets, by bisection: they are in order."""
 
     def __init__(self, partition: PartitionSegments) -> None:
-        self._bases = [one.base_offset or 0 for one in partition]
+        self._begins = [one.begin_offset or 0 for one in partition]
         self._ends = [_after(one) for one in partition]
         self._ends_so_far = [*accumulate(self._ends, max)]
 
     def between(self, first: int, end: int) -> slice:
         """From the first segment with such offsets to the last one."""
-        stop = bisect_left(self._bases, end)
+        stop = bisect_left(self._begins, end)
         begin = bisect_right(self._ends_so_far, first, hi=stop)
         while begin < stop and self._ends[stop - 1] <= first:
             stop -= 1
@@ -562,7 +562,7 @@ def _cuts(
 
 def _inside(segment: ReadSegment, found: LogRange) -> tuple[int, int]:
     """The first offset of a segment in a range, and the one after its last there."""
-    first = max(found.first_offset, segment.base_offset or 0, segment.slice.from_offset)
+    first = max(found.first_offset, segment.begin_offset or 0)
     return first, max(first, min(found.end_offset, _after(segment)))
 
 
@@ -595,7 +595,7 @@ def _with_fates(partition: PartitionSegments, states: Sequence[Open], place: sli
     stop = place.stop
     while stop < len(partition):
         oldest = min(states[stop - 1].values(), default=None)
-        if oldest is None or oldest >= (partition[place.stop].base_offset or 0):
+        if oldest is None or oldest >= (partition[place.stop].begin_offset or 0):
             break
         stop += 1
     return slice(place.start, stop)

@@ -162,6 +162,12 @@ class ReadSegment(NamedTuple):
         return self.slice.log
 
     @property
+    def begin_offset(self) -> int | None:
+        """The first offset that is read of it; its base offset, or a later one."""
+        base = self.base_offset
+        return base if base is None else max(base, self.slice.from_offset)
+
+    @property
     def last_offset(self) -> int | None:
         """Return its last offset that is read."""
         last, until = self.figures.last_offset if self.figures else None, self.slice.until_offset
