@@ -12,6 +12,7 @@
       PlanError                 a retention plan that cannot be made, read or carried out
         LockedError             a log directory that a broker, or another run of kip33, uses now
       LocationError             a path or URI that cannot be used
+        UnreadableLogError      a log that was deleted, or cannot be read now
       PolicyError               a retention policy that cannot be read, or is unknown to Kafka
       TruncationError           a partition that cannot be truncated; nothing was changed
       RestoreError              a restore that cannot begin; nothing was changed
@@ -193,6 +194,12 @@ class UnreadableCatalogError(CatalogError):
 
 class LocationError(Kip33Error):
     """A path or URI that does not exist, cannot be read, or has an unknown scheme."""
+
+
+class UnreadableLogError(LocationError):
+    """A log that was deleted, or cannot be read now; this proves no damage."""
+
+    exit_code = ExitCode.INCOMPLETE
 
 
 class PolicyError(Kip33Error):

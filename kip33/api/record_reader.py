@@ -100,13 +100,14 @@ def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.Record
     A batch whose records cannot be read, the damaged end of a log, a file that cannot be opened, a
     log of which a broker would keep nothing (its records are returned), and offsets that a catalog
     shows to be missing between two segments: `on_error="fail"`, the default, raises
-    CorruptSegmentError, UnsupportedFormatError or LocationError, and CorruptSegmentError for a
+    CorruptSegmentError, UnsupportedFormatError or UnreadableLogError, and CorruptSegmentError for a
     record that would have a reason in `_undecided`; "row" gives one row with the reason in
     `_corrupt`, with null in the other columns that are unknown; "skip" appends one line to the list
-    `skipped`, if it is given. Batches after an unreadable one are then read, also those behind a
-    wrong CRC, if the size of that batch leads to one with a right CRC and later offsets: the reason
-    names the bytes and offsets between. A batch that decompresses to more than `max_batch_bytes`
-    counts as unreadable.
+    `skipped`, if it is given, but a file that cannot be opened is UnreadableLogError then, too: it
+    may be there again. Batches after an unreadable one are then read, also those behind a wrong
+    CRC, if the size of that batch leads to one with a right CRC and later offsets: the reason names
+    the bytes and offsets between. A batch that decompresses to more than `max_batch_bytes` counts
+    as unreadable.
 
     With `workers` the rows and their order are the same, in other record batches. A worker has at
     most 128 MiB that were not taken yet, or one record batch, beside what it reads. Workers end

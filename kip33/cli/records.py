@@ -140,10 +140,11 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     type=click.Choice(["skip", "row", "fail"]),
     default="skip",
     show_default=True,
-    help="For a batch, the end of a log or a file that cannot be read: skip: a warning with the "
-    "bytes and offsets that are left out, and the batches after them are read; row: a row with "
-    "that in _corrupt; fail: an error, also for records that may be of aborted transactions "
-    "(with --isolation read_committed), or of no log (of two tiers without leader epochs).",
+    help="For a batch or the end of a log that cannot be read: skip: a warning with the bytes and "
+    "offsets that are left out, and the batches after them are read; row: a row with that in "
+    "_corrupt, also for a log that cannot be opened; fail: an error, also for records that may be "
+    "of aborted transactions (with --isolation read_committed), or of no log (of two tiers without "
+    "leader epochs).",
 )
 @click.option(
     "--output",
@@ -238,8 +239,6 @@ def _show_records(command: RecordsCommand, run: CommandRun) -> None:
         raise click.ClickException(str(error)) from None
     found = selection.done()
     warn(*problem_lines(found.problems, found.damaged))
-    if selection.logs.unreadable:
-        warn(selection.logs.unreadable_text())
     publish_summary(run.options.summary_file, summary())
     if is_table and select["limit"] != limit and found.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")

@@ -19,7 +19,7 @@ from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Reading, RecordChoice
 from kip33.records.record_numbers import HOW_MANY
-from kip33.records.record_request import MOST_PROBLEMS, LogsRead, problem_lines
+from kip33.records.record_request import MOST_PROBLEMS, problem_lines
 from kip33.stores.progress import OnProgress, Phase, Progress
 
 MOST_PERIODS: Final = 1_000_000  # in memory, of all topics
@@ -42,8 +42,8 @@ class CountOptions(RecordChoice, total=False):
     on_error: Annotated[
         Literal["skip", "fail"],
         Option(
-            "For a batch, the end of a log or a file that cannot be read: skip: a warning with the "
-            "bytes and offsets that are left out, and the batches after them are counted; fail: an "
+            "For a batch or the end of a log that cannot be read: skip: a warning with the bytes "
+            "and offsets that are left out, and the batches after them are counted; fail: an "
             "error, also for records that may be of aborted transactions (with --isolation "
             "read_committed), or of no log (of two tiers without leader epochs).",
             default="skip",
@@ -71,7 +71,6 @@ class RecordCount:
         self.counted: _Counted = Counter()
         self.records = self.damaged = self.undecided = 0
         self.problems: list[str] = []
-        self.logs = LogsRead()
 
     @property
     def is_committed(self) -> bool:
@@ -85,14 +84,10 @@ class RecordCount:
         warn: Warn,
         on_progress: OnProgress,
     ) -> None:
-        """Count the records of partitions.
-
-        Raises NoReadableLogError if there are logs and none can be read.
-        """
+        """Count the records of partitions; UnreadableLogError for a log that cannot be read."""
         skipped: list[str] = []
         reading = ParallelReading(self.reading, engine, partial(_found_in, self._per_ms), warn)
-        self._take(reading.read(partitions, skipped, self.logs), skipped, on_progress)
-        self.logs.require_one()
+        self._take(reading.read(partitions, skipped), skipped, on_progress)
 
     def _take(
         self,
@@ -137,10 +132,8 @@ class RecordCount:
         return pa.Table.from_pylist(self.rows(), COUNTS)
 
     def lines(self) -> Iterator[str]:
-        """Yield what is to be said of the logs: problems, and logs that could not be read."""
+        """Yield the problems in the logs."""
         yield from problem_lines(self.problems, self.damaged)
-        if self.logs.unreadable:
-            yield self.logs.unreadable_text()
 
 
 def _found_in(per_ms: int, batch: pa.RecordBatch) -> Iterator[_Found]:

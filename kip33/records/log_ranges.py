@@ -1,35 +1,36 @@
-"""Ranges of logs that a stream reads one after another, by a catalog's rows: no log is opened.
+"""Ranges of logs that a stream reads one after another, by the rows of a catalog.
 
 Where a stream stands is `{log: {partition: next offset}}`. A log is a topic, with its id where that
 is known: `orders:pV8dTGzTSz2UkqBhcn1lWA`. The leader epoch of the last record before each offset
-tells whether another leader has written the log since (KIP-320). A range is cut into shares by its
-offsets alone. So a range that is read again has the same shares, whatever the catalog or the
-cluster is by then.
+tells whether another leader has written the log since (KIP-320). A task reads a share of a range,
+of about as many records as others. Compaction leaves few records at many offsets, so a stream notes
+where it has cut such a range: a range that is read again has the same shares, whatever the catalog
+or the cluster is by then.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from kip33.catalog.catalog import Catalog, choose
-from kip33.errors import CatalogError, FileReadError, Kip33Error
+from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import EpochStart
-from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
-from kip33.records.record_request import RecordRequest
-from kip33.records.transaction_fates import begun_of
+from kip33.records.transaction_fates import readable_size, with_open_transactions
 from kip33.rules.leader_epochs import NO_EPOCH, other_log_from
-from kip33.rules.offset_holes import is_compacted
-from kip33.rules.transaction_index import Open, open_as_json, open_from_json
-from kip33.stores.files import opened
+from kip33.rules.policies import MAX_INT64
+from kip33.rules.transaction_index import Open, open_from_json
+from kip33.stores.concurrently import map_in_order
 
 LogOffsets: TypeAlias = dict[str, dict[str, int]]
 """The next offset of each partition of each log."""
 LogEpochs: TypeAlias = LogOffsets
 """The leader epoch of the last record before it; NO_EPOCH if that is not known."""
-SHARE_OFFSETS: Final = 1_000_000
-"""Offsets of a share: with 100 B each a task of a second; with half of it 85 % of the speed."""
+SHARE_RECORDS: Final = 1_000_000
+"""Records of a share: with 100 B each a task of a second; with half of it 85 % of the speed."""
+_LEAST_RECORD_BYTES: Final = 8  # where the number of records is not known
 _GROWN: Final = ("valid_bytes", "last_offset")
 _NEW_TABLE: Final = "begin a new table with a new checkpoint"
 
@@ -47,25 +48,32 @@ class LogRange(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of logs it has."""
+        """About how many bytes of logs it has."""
         return int(_bytes_until(self, self.end_offset))
 
+    @property
+    def records(self) -> int:
+        """About how many records it has; at most its offsets."""
+        return sum(_records_in(one, self) for one in self.needed())
+
     def needed(self) -> PartitionSegments:
-        """Return the segments that have some of its offsets."""
-        return self.segments[slice(*_needed(self.segments, self.first_offset, self.end_offset))]
+        """The segments that have some of its offsets."""
+        return self.segments[_Places(self.segments).between(self.first_offset, self.end_offset)]
 
     def require_unchanged(self) -> None:
-        """Raise LogRangeError for a log that is shorter than its row of the catalog says."""
-        for segment in self.needed():
+        """Raise LogRangeError for a log that is shorter than its row of the catalog says.
+
+        UnreadableLogError for one that cannot be opened, also if it only tells transactions.
+        """
+        for segment in self.segments:
             known = segment.figures.valid_bytes if segment.figures else None
             if known is None or segment.conflict:
                 continue
-            with suppress(FileReadError), opened(segment.log) as (_, size_bytes):
-                if size_bytes < known:
-                    raise LogRangeError(
-                        f"{segment.log.uri}: {size_bytes} bytes found, expected {known} or more: "
-                        "it was compacted or cut since the catalog was built; run `kip33 build`"
-                    )
+            if (size_bytes := readable_size(segment)) < known:
+                raise LogRangeError(
+                    f"{segment.log.uri}: {size_bytes} bytes found, expected {known} or more: "
+                    "it was compacted or cut since the catalog was built; run `kip33 build`"
+                )
 
 
 def in_order(partitions: Sequence[PartitionSegments]) -> list[PartitionSegments]:
@@ -102,7 +110,8 @@ def end_offsets(
 ) -> LogOffsets:
     """Return where each log ends, at the last stable offset if asked; never before `start`.
 
-    Logs of `start` that are no longer there stay as they are.
+    Logs of `start` that are no longer there stay as they are. The last stable offset is that of
+    `with_transactions`.
     """
     ends = _Offsets(start)
     for partition in partitions:
@@ -112,6 +121,23 @@ def end_offsets(
         if end > ends.of(partition, _begin_of(partition)):
             ends.set(partition, end)
     return ends.as_offsets()
+
+
+def with_transactions(
+    partitions: Sequence[PartitionSegments], start: LogOffsets
+) -> list[PartitionSegments]:
+    """The partitions with the transactions that are open at the end of each segment from `start`.
+
+    Where the catalog does not know them, the batch headers of the logs are read; LocationError for
+    a log that cannot be.
+    """
+    begun = _Offsets(start)
+
+    def known(partition: PartitionSegments) -> PartitionSegments:
+        first = begun.of(partition, _begin_of(partition))
+        return with_open_transactions(partition, first, _end_of(partition))
+
+    return [*map_in_order(partitions[0][0].log, partitions, known)] if partitions else []
 
 
 def last_epochs(
@@ -248,6 +274,19 @@ def ranges_between(
     return ranges
 
 
+def require_all_logs(start: LogOffsets, end: LogOffsets) -> None:
+    """Raise LogRangeError if an end lacks a partition of the start: it would be read again."""
+    ends = _Offsets(end)
+    for log, of_log in start.items():
+        for number, offset in of_log.items():
+            if ends.next_offset(log, number) is None:
+                raise LogRangeError(
+                    f"{_topic(log)}-{number}: read up to offset {offset}, and not in the range "
+                    "that was planned: the next one would read it again from its first offset; "
+                    f"{_NEW_TABLE}"
+                )
+
+
 class Loss(NamedTuple):
     """What is no longer there of what a range should have."""
 
@@ -306,16 +345,53 @@ def held_back(partitions: Sequence[PartitionSegments], ends: LogOffsets) -> Iter
             )
 
 
-def shares_of(found: LogRange, offsets: int, *, only_committed: bool) -> Iterator[LogRange]:
-    """Yield a range in shares of `offsets` offsets, each with the segments that it needs."""
+def sparse_cuts(
+    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets, records: int
+) -> dict[str, list[int]]:
+    """The cuts of the ranges with far fewer records than offsets, by the name of the partition."""
+    ranges = _ranges(partitions, start, end)
+    sparse = (one for one in ranges if 2 * one.records < one.end_offset - one.first_offset)
+    return {_name_of(one.segments): [*cuts_of(one, records)] for one in sparse}
+
+
+def cuts_of(found: LogRange, records: int) -> Iterator[int]:
+    """The offsets that cut a range into shares of about `records` records."""
+    have = 0
+    for segment in found.needed():
+        first, end = _inside(segment, found)
+        count, taken = _records_in(segment, found), 0
+        while have + count - taken > records:
+            taken += records - have
+            have = 0
+            yield first + (end - first) * taken // count
+        have += count - taken
+
+
+def stream_shares(
+    found: LogRange, cuts: Mapping[str, Sequence[int]], offsets: int, *, only_committed: bool
+) -> Iterator[LogRange]:
+    """The shares of a range by the cuts that its stream has noted, else of `offsets` offsets."""
+    noted = cuts.get(_name_of(found.segments))
+    even = range(found.first_offset + offsets, found.end_offset, offsets)
+    return _shares(found, even if noted is None else noted, only_committed)
+
+
+def shares_of(found: LogRange, records: int, *, only_committed: bool) -> Iterator[LogRange]:
+    """The shares of a range, of about `records` records, without those that have none."""
+    shares = _shares(found, cuts_of(found, records), only_committed)
+    return (share for share in shares if share.segments)
+
+
+def _shares(found: LogRange, cuts: Iterable[int], only_committed: bool) -> Iterator[LogRange]:
+    """Yield a range in shares, each with the segments that it needs."""
+    places = _Places(found.segments)
     states = [*_states(found.segments)] if only_committed else []
-    for first in range(found.first_offset, found.end_offset, offsets):
-        end = min(first + offsets, found.end_offset)
-        begin, stop = _needed(found.segments, first, end)
-        segments = found.segments[begin:stop]
-        if only_committed and segments:
-            segments = _with_fates(found.segments, states, begin, stop)
-        yield LogRange(segments, first, end)
+    inside = sorted({cut for cut in cuts if found.first_offset < cut < found.end_offset})
+    for first, end in pairwise((found.first_offset, *inside, found.end_offset)):
+        place = places.between(first, end)
+        if only_committed and place.start < place.stop:
+            place = _with_fates(found.segments, states, place)
+        yield LogRange(found.segments[place], first, end)
 
 
 def require_same_segments(ranges: Sequence[LogRange], catalog: Catalog, snapshot: str) -> None:
@@ -445,70 +521,75 @@ def _end_of(partition: PartitionSegments) -> int:
     return max(ends, default=partition[0].base_offset or 0 if partition else 0)
 
 
-def _states(partition: PartitionSegments) -> Iterator[Open | None]:
-    """Yield the transactions open at the end of each segment; None: not known.
-
-    At a gap or damage the marker of a transaction may be lost: a reader then takes it as ended.
-    """
-    state: Open | None = {}
-    end, lost = _begin_of(partition), 0
+def _states(partition: PartitionSegments) -> Iterator[Open]:
+    """Yield the transactions open at the end of each segment, as far as they are known."""
+    state: Open = {}
     for segment in partition:
-        is_gap = (segment.base_offset or 0) > end and not is_compacted(segment.hole)
-        if segment.damage or segment.figures is None or is_gap:
-            lost = end
-        state = open_from_json(segment.open_transactions, state)
-        is_sure = state is not None and all(first >= lost for first in state.values())
-        end = max(end, -1 if segment.last_offset is None else segment.last_offset + 1)
-        if segment.damage or segment.figures is None:
-            lost = max(end, segment.next_base_offset or 0)
-        yield state if is_sure else None
+        known = open_from_json(segment.open_transactions, state)
+        state = state if known is None else known
+        yield state
 
 
 def _stable_end(partition: PartitionSegments, end: int) -> int:
-    """Return the last stable offset; LogRangeError if the builds looked for no transactions.
-
-    Where they could not know it, as in a log that does not begin at 0, headers are read.
-    """
+    """The last stable offset of a partition that ends at `end`."""
     *_, state = _states(partition)
-    if state is None and _begin_of(partition) == 0 and partition[0].open_transactions is None:
-        raise LogRangeError(
-            f"{_name_of(partition)}: open transactions are not in the catalog, expected them for "
-            "read_committed: build it with --offset-index (not with --no-index-files), or read "
-            "with isolation read_uncommitted"
-        )
-    if state is None:
-        begun = begun_of(partition, RecordRequest(only_committed=True))
-        return end if begun is None else min(end, begun.request.limits.last_offset + 1)
     return min(state.values(), default=end)
 
 
-def _needed(partition: PartitionSegments, first: int, end: int) -> tuple[int, int]:
-    """Return the numbers of the first segment with such offsets, and after the last one."""
-    asked = RecordRequest(RecordLimits(first_offset=first, last_offset=end - 1))
-    numbers = [number for number, one in enumerate(partition) if asked.needs(one)]
-    return (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
+class _Places:
+    """Finds segments by offsets, by bisection: they are in order."""
+
+    def __init__(self, partition: PartitionSegments) -> None:
+        self._bases = [one.base_offset or 0 for one in partition]
+        self._ends = [_after(one) for one in partition]
+        self._ends_so_far = [*accumulate(self._ends, max)]
+
+    def between(self, first: int, end: int) -> slice:
+        """From the first segment with such offsets to the last one."""
+        stop = bisect_left(self._bases, end)
+        begin = bisect_right(self._ends_so_far, first, hi=stop)
+        while begin < stop and self._ends[stop - 1] <= first:
+            stop -= 1
+        return slice(begin, stop)
 
 
-def _with_fates(
-    partition: PartitionSegments, states: Sequence[Open | None], begin: int, stop: int
-) -> PartitionSegments:
-    """Return segments, and those around them that tell what becomes of their transactions."""
-    last = stop
-    while last < len(partition):
-        state = states[last - 1]
-        oldest = None if state is None else min(state.values(), default=None)
-        is_decided = oldest is None or oldest >= (partition[stop].base_offset or 0)
-        if state is not None and is_decided:
+def _after(segment: ReadSegment) -> int:
+    """The offset after the last one that a segment may have."""
+    if segment.last_offset is not None and not segment.damage:
+        return segment.last_offset + 1
+    base, following = segment.base_offset or 0, segment.next_base_offset
+    return following if following is not None and following > base else MAX_INT64
+
+
+def _inside(segment: ReadSegment, found: LogRange) -> tuple[int, int]:
+    """The first offset of a segment in a range, and the one after its last there."""
+    first = max(found.first_offset, segment.base_offset or 0, segment.slice.from_offset)
+    return first, max(first, min(found.end_offset, _after(segment)))
+
+
+def _records_in(segment: ReadSegment, found: LogRange) -> int:
+    """About how many records of a segment a range has; at most its offsets there."""
+    first, end = _inside(segment, found)
+    figures, offsets = segment.figures, end - first
+    if segment.damage or figures is None or figures.record_count is None:
+        return min(offsets, segment.listed_bytes // _LEAST_RECORD_BYTES)
+    of_file = (-1 if figures.last_offset is None else figures.last_offset) + 1
+    of_file -= segment.base_offset or 0
+    return min(offsets, offsets * figures.record_count // of_file) if of_file > 0 else 0
+
+
+def _with_fates(partition: PartitionSegments, states: Sequence[Open], place: slice) -> slice:
+    """Where segments are, with those behind them that tell what becomes of their transactions.
+
+    No earlier one does: the next marker of a producer decides about its records.
+    """
+    stop = place.stop
+    while stop < len(partition):
+        oldest = min(states[stop - 1].values(), default=None)
+        if oldest is None or oldest >= (partition[place.stop].base_offset or 0):
             break
-        last += 1
-    first = begin
-    while first > 0 and states[first - 1] is None:
-        first -= 1
-    before = []
-    if first > 0:
-        known = open_as_json(states[first - 1] or {})
-        before = [partition[first - 1]._replace(open_transactions=known)]
-    return [*before, *partition[first:last]]
+        stop += 1
+    return slice(place.start, stop)
 
 
 def _bytes_until(found: LogRange, offset: int) -> float:

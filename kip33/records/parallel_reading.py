@@ -18,7 +18,7 @@ import pyarrow as pa
 from kip33.catalog.catalog import Warn, warn_caller
 from kip33.records.partitions import PartitionSegments
 from kip33.records.reading import Level, Reading
-from kip33.records.record_request import Faults, LogsRead, RecordRequest
+from kip33.records.record_request import Faults, RecordRequest
 from kip33.records.segment_reader import SegmentReader
 from kip33.records.segment_spans import spans_of
 from kip33.records.transaction_fates import Begun, begun_of
@@ -71,11 +71,10 @@ class _End(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What a worker sends: some results, or the end of a part; with lines and logs before it."""
+    """What a worker sends: some results, or the end of a part; with the lines before it."""
 
     results: list[Any]
     lines: list[str]
-    logs: LogsRead
     end: _End | None = None
 
 
@@ -101,7 +100,6 @@ class ParallelReading(Generic[Result]):
         self,
         partitions: list[PartitionSegments],
         skipped: list[str] | None = None,
-        logs: LogsRead | None = None,
         *,
         may_stop: bool = False,
     ) -> Generator[Result, None, None]:
@@ -116,7 +114,7 @@ class ParallelReading(Generic[Result]):
             workers = self._engine.workers_for(self._sizes_of(partitions))
         lines: list[str] = [] if skipped is None else skipped
         if workers == 1:
-            with self._reading.read(partitions, lines, logs, self._warn) as batches:
+            with self._reading.read(partitions, lines, warn=self._warn) as batches:
                 yield from chain.from_iterable(map(self._then, batches))
             return
         over: set[int] = set()  # partitions of which no later record is wanted
@@ -126,8 +124,6 @@ class ParallelReading(Generic[Result]):
         with closing(self._engine.run_in_order(parts, run, workers, _segments_of)) as running:
             for piece in self._pieces(chain(alone, running), over):
                 lines += piece.lines
-                if logs:
-                    logs.add(piece.logs)
                 yield from piece.results
 
     def _sizes_of(self, partitions: list[PartitionSegments]) -> npt.NDArray[np.int64]:
@@ -183,14 +179,13 @@ class _PartReader(Generic[Result]):
         """Take what is read; the reader itself is made where it reads."""
         self._reading, self._then = reading, then
         self._lines: list[str] = []
-        self._logs = LogsRead()
         self._reader: SegmentReader | None = None
 
     def __call__(self, part: _Part) -> Iterator[_Piece]:
         """Yield the results of a part, and at last how far it was read."""
         reading = self._reading
         if self._reader is None:
-            faults = Faults(reading.on_error, reading.schema, self._lines, self._logs)
+            faults = Faults(reading.on_error, reading.schema, self._lines)
             self._reader = reading.segment_reader(faults)
         reader = self._reader
         for batch in reader.read_part(part.begun, part.segments, takes_over=True):
@@ -201,7 +196,7 @@ class _PartReader(Generic[Result]):
     def _piece(self, results: list[Result], end: _End | None = None) -> _Piece:
         lines = self._lines[:]
         self._lines.clear()
-        return _Piece(results, lines, self._logs.take(), end)
+        return _Piece(results, lines, end)
 
 
 def _parts_of(

@@ -46,7 +46,6 @@ from kip33.records.record_numbers import NUMBERS, NumberRows
 from kip33.records.record_request import (
     Faults,
     FilterBounds,
-    LogsRead,
     OnError,
     OnErrorName,
     RecordRequest,
@@ -163,7 +162,7 @@ class ReadOptions(RecordChoice, total=False):
         OnErrorName,
         Option(
             "What damage gives: `fail`, an error; `row`, a row with the reason in `_corrupt`; "
-            "`skip`, no row.",
+            "`skip`, no row. With `skip` a log that cannot be opened is an error.",
             default="fail",
         ),
     ]
@@ -328,16 +327,14 @@ class Reading(NamedTuple):
         self,
         partitions: Iterable[PartitionSegments],
         skipped: list[str] | None = None,
-        logs: LogsRead | None = None,
         warn: Warn = warn_caller,
     ) -> pa.RecordBatchReader:
         """Return the rows of partitions or parts in their order; `skipped` as in `read_arrow`.
 
-        `logs` gets which logs could be read, `warn` a line for each log that is not read to its end
-        although it could be.
+        `warn` gets a line for each log that is not read to its end although it could be.
         """
         lines: list[str] = [] if skipped is None else skipped
-        faults = Faults(self.on_error, self.schema, lines, logs, warn)
+        faults = Faults(self.on_error, self.schema, lines, warn)
         reader: PartitionReader
         if self.level == Level.SEGMENTS:
             reader = SegmentRows(self.request, self.schema, faults)

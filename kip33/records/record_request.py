@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kip33.archive.log_slice import LogSlice
 from kip33.catalog.catalog import Warn, warn_caller
-from kip33.errors import Kip33Error, NoReadableLogError, unreadable_logs_text
+from kip33.errors import Kip33Error, UnreadableLogError
 from kip33.formats.batch import CONTROL, DELETE_HORIZON, NO_TIMESTAMP, BatchColumns, are_wrappers
 from kip33.formats.times import Time, milliseconds_of
 from kip33.formats.whole_bodies import RecordLimits
@@ -33,6 +33,21 @@ class RecordRequest(NamedTuple):
     include_control: bool = False
     disorder_ms: int | None = None  # no record is older than an earlier one by more than this
     only_committed: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What chooses records, by the names of the options; None: no limit."""
+        limits = self.limits
+        first_time = None if limits.first_timestamp == _LOWEST else limits.first_timestamp
+        end_time = None if limits.last_timestamp == _HIGHEST else limits.last_timestamp + 1
+        return {
+            "isolation": "read_committed" if self.only_committed else "read_uncommitted",
+            "include_control": self.include_control,
+            "start_offset": None if limits.first_offset == _LOWEST else limits.first_offset,
+            "end_offset": None if limits.last_offset == _HIGHEST else limits.last_offset + 1,
+            "start_time": first_time,
+            "end_time": end_time,
+        }
 
     def below(self, offset: int | None) -> "RecordRequest":
         """Return the request without offsets from `offset` on."""
@@ -158,7 +173,7 @@ class OnError(StrEnum):
 
     ROW = "row"  # return a row that says why
     FAIL = "fail"  # raise the error; also for a record that may be of an aborted transaction
-    SKIP = "skip"  # only count them
+    SKIP = "skip"  # only count them; not a log that cannot be opened
 
 
 OnErrorName: TypeAlias = Literal["row", "fail", "skip"]
@@ -175,40 +190,6 @@ def problem_lines(problems: Sequence[str], damaged: int) -> Iterator[str]:
         yield f"and {damaged - len(problems):,} more problems in the logs"
 
 
-class LogsRead:
-    """Which logs could be read: for a command, which fails if there are logs and none could."""
-
-    def __init__(self) -> None:
-        """Start with no logs."""
-        self.is_any_read = False
-        self.unreadable: dict[str, str] = {}  # log URI to a line with the reason
-
-    def add(self, others: "LogsRead") -> None:
-        """Add the logs of another reader."""
-        self.is_any_read |= others.is_any_read
-        self.unreadable |= others.unreadable
-
-    def take(self) -> "LogsRead":
-        """Return what is known, and forget it."""
-        taken = LogsRead()
-        taken.add(self)
-        self.is_any_read = False
-        self.unreadable.clear()
-        return taken
-
-    def unreadable_text(self) -> str:
-        """Return how many logs could not be read, and the line of the first."""
-        count, first = len(self.unreadable), self.unreadable[min(self.unreadable)]
-        return unreadable_logs_text(count, first, of=None if self.is_any_read else count)
-
-    def require_one(self) -> None:
-        """Raise NoReadableLogError if there were logs and none could be read."""
-        if self.unreadable and not self.is_any_read:
-            raise NoReadableLogError(
-                f"{self.unreadable_text()}; make the logs readable, and run the command again"
-            )
-
-
 class Faults:
     """Decides about what cannot be read; `skipped` gets a line for each that is skipped."""
 
@@ -217,20 +198,24 @@ class Faults:
         on_error: OnError,
         schema: pa.Schema,
         skipped: list[str],
-        logs: LogsRead | None = None,
         warn: Warn = warn_caller,
     ) -> None:
-        """Take the caller's choice, the columns of a row, and what gets lines and logs.
+        """Take the caller's choice, the columns of a row, and what gets lines.
 
         `warn` gets what the caller is told although it is no fault.
         """
         self.on_error, self._schema, self._skipped = on_error, schema, skipped
-        self.logs, self.warn = logs or LogsRead(), warn
+        self.warn = warn
 
     def seen(self, error: Kip33Error) -> None:
-        """Raise an error, or count it as skipped, unless it becomes a row."""
-        if self.on_error == OnError.FAIL:
-            error.add_note('on_error="row" gives a row with the reason instead, "skip" no row')
+        """Raise an error, or count it as skipped, unless it becomes a row.
+
+        A log that was deleted or cannot be reached is no damage, so it is not skipped.
+        """
+        is_damage = not isinstance(error, UnreadableLogError)
+        if self.on_error == OnError.FAIL or (self.on_error == OnError.SKIP and not is_damage):
+            skip = ', "skip" no row' if is_damage else ""
+            error.add_note(f'on_error="row" gives a row with the reason instead{skip}')
             raise error
         if self.on_error == OnError.SKIP:
             self._skipped.append(str(error))

@@ -25,7 +25,6 @@ from kip33.records.decode import ValueDecoder, decoder_of, pieces_to_decode
 from kip33.records.parallel_reading import ParallelReading, PartEngine
 from kip33.records.partitions import Source
 from kip33.records.reading import Reading, ReadOptions
-from kip33.records.record_request import LogsRead
 from kip33.records.record_texts import TEXTS, file_writer, record_text
 from kip33.records.schema_text import SchemaText
 from kip33.records.schemas import SCHEMAS_TOPIC, Schemas
@@ -242,7 +241,6 @@ class RecordSelection:
         self.records = self._payload_bytes = self._damaged = self._undecoded = 0
         self._undecided = 0 if UNDECIDED in self._reading.schema.names else None
         self._problems: list[str] = []  # the first of them, unless they are rows
-        self.logs = LogsRead()
         self._segments: set[tuple[Any, ...]] = set()
 
     def done(self, output: str | None = None) -> SelectedRecords:
@@ -267,9 +265,7 @@ class RecordSelection:
         parallel = ParallelReading(reading, self._engine, selecting, self._warn)
         skipped: list[str] = []
         left = limit
-        with closing(
-            parallel.read(self._partitions, skipped, self.logs, may_stop=left is not None)
-        ) as found:
+        with closing(parallel.read(self._partitions, skipped, may_stop=left is not None)) as found:
             for selected in found:
                 self._count_problems(skipped, most_problems)
                 if left is not None:
@@ -279,10 +275,8 @@ class RecordSelection:
                 if selected.rows:
                     yield selected.shown
                 if left == 0:
-                    self.logs.is_any_read = True
                     return
         self._count_problems(skipped, most_problems)
-        self.logs.require_one()
 
     def texts(self, output_format: str, most_problems: int) -> Generator[Any, None, None]:
         """Yield what the writer of a format takes: texts, or record batches."""

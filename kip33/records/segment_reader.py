@@ -28,7 +28,7 @@ from kip33.errors import (
     CorruptSegmentError,
     FileReadError,
     Kip33Error,
-    LocationError,
+    UnreadableLogError,
     UnsupportedFormatError,
 )
 from kip33.formats import whole_bodies as decoded_records
@@ -127,21 +127,16 @@ class SegmentReader:
 
     def _of_segment(self, segment: ReadSegment) -> Iterator[pa.RecordBatch]:
         uri = segment.log.uri
-        problem: LocationError | CorruptSegmentError | None = None
+        problem: UnreadableLogError | CorruptSegmentError | None = None
         try:
             if segment.error:
-                raise LocationError(f"{uri}: cannot be read: {segment.error}")
+                raise UnreadableLogError(f"{uri}: cannot be read: {segment.error}")
             with opened(segment.log) as (read_into, size_bytes):
                 yield from self._of_log(segment, read_into, segment.readable_bytes(size_bytes))
-            self._faults.logs.is_any_read = True
         except FileReadError as error:
-            problem = LocationError(f"{uri}: cannot be read: {one_line(error)}")
-        except (LocationError, CorruptSegmentError) as error:
+            problem = UnreadableLogError(f"{uri}: cannot be read: {one_line(error)}")
+        except (UnreadableLogError, CorruptSegmentError) as error:
             problem = error
-        if isinstance(problem, LocationError):
-            self._faults.logs.unreadable[uri] = str(problem)
-        elif problem:
-            self._faults.logs.is_any_read = True
         yield from self._rows.finish(segment)
         if problem:
             yield from self._faults.found(segment, problem)

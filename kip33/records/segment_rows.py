@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, LocationError
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, UnreadableLogError
 from kip33.formats.batch import (
     CODEC_MASK,
     CODEC_NAMES,
@@ -86,7 +86,7 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
     """Return the figures of a segment's slice from its batch headers, and what is wrong there."""
     uri = segment.log.uri
     if segment.error:
-        return HeaderFigures(), LocationError(f"{uri}: cannot be read: {segment.error}")
+        return HeaderFigures(), UnreadableLogError(f"{uri}: cannot be read: {segment.error}")
     batch_count, record_count, has_wrapper = 0, 0, False
     last_offset, max_timestamp = None, NO_TIMESTAMP
     try:
@@ -105,7 +105,7 @@ def scanned_figures(segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | N
                     cut_at = int(every["position"][segment.slice.end_in(every)])
                     break
     except FileReadError as error:
-        return HeaderFigures(), LocationError(f"{uri}: cannot be read: {one_line(error)}")
+        return HeaderFigures(), UnreadableLogError(f"{uri}: cannot be read: {one_line(error)}")
     figures = HeaderFigures(
         *(size_bytes, scan.valid_bytes if cut_at is None else cut_at, batch_count),
         *(None if has_wrapper else record_count, last_offset, max_timestamp),

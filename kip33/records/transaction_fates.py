@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kip33.archive.bad_batches import DamagedBytes, WholeBatches
-from kip33.errors import FileReadError, Kip33Error, LocationError
+from kip33.errors import FileReadError, Kip33Error, UnreadableLogError
 from kip33.formats.batch import CONTROL, TRANSACTIONAL, BatchColumns
 from kip33.formats.walk import ABORT, COMMIT
 from kip33.records.partitions import PartitionSegments, ReadSegment, holes_before
 from kip33.records.record_request import RecordRequest
 from kip33.records.segment_rows import scanned_figures
 from kip33.rules.offset_holes import Hole, is_compacted
-from kip33.rules.transaction_index import UNCHANGED, Open, open_from_json
-from kip33.stores.files import opened
+from kip33.rules.transaction_index import UNCHANGED, Open, open_as_json, open_from_json
+from kip33.stores.files import one_line, opened
 
 _FATE_COLUMNS: Final = ("producer_id", "base_offset", "attributes", "control")
 
@@ -156,7 +156,7 @@ def _holes_in(partition: Sequence[ReadSegment]) -> list[Hole | None]:
 
 def _scanned(segment: ReadSegment) -> ReadSegment:
     figures, problem = scanned_figures(segment)
-    if isinstance(problem, LocationError):
+    if isinstance(problem, UnreadableLogError):
         return segment
     return segment._replace(figures=figures, damage=str(problem) if problem else None)
 
@@ -214,6 +214,51 @@ def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[i
         if segment.open_transactions != UNCHANGED:
             return number + 1, open_from_json(segment.open_transactions, None)
     return 0, None
+
+
+def with_open_transactions(
+    partition: PartitionSegments, first_offset: int, end_offset: int
+) -> PartitionSegments:
+    """The segments of a partition with the transactions that a reader knows as open at their ends.
+
+    Segments outside these offsets stay as they are: the next marker of a producer decides about its
+    records, so nothing before `first_offset` counts. UnreadableLogError if a log must be read and
+    cannot be.
+    """
+    found, fates = list(partition), TransactionFates()
+    end: int | None = None  # of what was passed; None: not known
+    lost = 0  # markers of older transactions may be missing
+    for number, segment in enumerate(partition):
+        base, is_whole = segment.base_offset or 0, segment.last_offset is not None
+        last = segment.last_offset if is_whole and not segment.damage else None
+        is_before = last is not None and last < first_offset
+        if segment.conflict or is_before or base >= end_offset:
+            continue
+        if end is not None and base > end and not is_compacted(segment.hole):
+            fates.lose(base)
+            lost = base
+        known = None if last is None else open_from_json(segment.open_transactions, fates.open)
+        if known is None or min(known.values(), default=lost) < lost:
+            readable_size(segment)
+            end = _pass(segment, fates, end)
+        else:
+            fates.open = dict(known)
+            end = max(end or 0, (last or 0) + 1)
+        if segment.open_transactions != UNCHANGED or lost == base > 0:
+            found[number] = segment._replace(open_transactions=open_as_json(fates.open))
+        if end is None and number + 1 < len(partition):
+            end = lost = partition[number + 1].base_offset or 0
+            fates.lose(lost)
+    return found
+
+
+def readable_size(segment: ReadSegment) -> int:
+    """The bytes of a log; UnreadableLogError if it was deleted, or is out of reach."""
+    try:
+        with opened(segment.log) as (_, size_bytes):
+            return size_bytes
+    except FileReadError as error:
+        raise UnreadableLogError(f"{segment.log.uri}: cannot be read: {one_line(error)}") from error
 
 
 class _Spans(NamedTuple):

@@ -25,7 +25,7 @@ from kip33.catalog.schema import chosen
 from kip33.errors import CatalogError, LocationError
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.log_ranges import (
-    SHARE_OFFSETS,
+    SHARE_RECORDS,
     LogRange,
     Loss,
     end_offsets,
@@ -36,10 +36,11 @@ from kip33.records.log_ranges import (
     ranges_between,
     shares_of,
     unread,
+    with_transactions,
 )
 from kip33.records.parquet_records import ParquetRecords
 from kip33.records.partitions import PartitionSegments, source_at
-from kip33.records.reading import Isolation, Level, Reading, ReadOptions
+from kip33.records.reading import Level, Reading, ReadOptions
 from kip33.records.record_dataset import (
     STAGED,
     TOPIC,
@@ -48,7 +49,7 @@ from kip33.records.record_dataset import (
     RecordDataset,
     file_columns,
 )
-from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, LogsRead, OnError
+from kip33.records.record_request import MOST_PROBLEMS, Faults, FilterBounds, OnError
 from kip33.stores.locations import Location
 from kip33.stores.own_files import remove_folder_quietly, streamed_file
 from kip33.stores.progress import Phase
@@ -100,15 +101,7 @@ class WriteRequest(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Return what all runs of a dataset must have in common."""
-        asked = self.reading.request
-        is_committed = asked.only_committed
-        isolation = Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
-        return {
-            "isolation": isolation.value,
-            "include_control": asked.include_control,
-            "columns": self.columns.names,
-            **asked.limits._asdict(),
-        }
+        return {**self.reading.request.options, "columns": self.columns.names}
 
 
 class _Written(NamedTuple):
@@ -152,6 +145,7 @@ def write_new_records(
     _require_known(listed, partitions)
     start, epochs = (before.ends, before.epochs) if before else ({}, {})
     only_committed = request.reading.request.only_committed
+    partitions = with_transactions(partitions, start) if only_committed else partitions
     ends = end_offsets(partitions, start, only_committed=only_committed)
     found = (*losses(partitions, start, ends, epochs), *map(Loss, unread(listed)))
     _require_same_logs(request, found, warn)
@@ -161,8 +155,7 @@ def write_new_records(
     shares = [
         share
         for one in ranges
-        for share in shares_of(one, _share_offsets(one), only_committed=only_committed)
-        if share.segments  # else all its offsets are missing
+        for share in shares_of(one, _share_records(one), only_committed=only_committed)
     ]
     staging = dataset.begin(now_ms)
     work = Work(Phase.READING_LOGS, command="records")
@@ -224,11 +217,10 @@ def _require_known(
         )
 
 
-def _share_offsets(found: LogRange) -> int:
-    """Return how many offsets a task reads at one time."""
-    offsets = found.end_offset - found.first_offset
-    by_bytes = offsets * _SHARE_BYTES // max(found.size_bytes, 1)
-    return max(1, min(SHARE_OFFSETS, by_bytes))
+def _share_records(found: LogRange) -> int:
+    """How many records a task reads at one time."""
+    by_bytes = found.records * _SHARE_BYTES // max(found.size_bytes, 1)
+    return max(1, min(SHARE_RECORDS, by_bytes))
 
 
 def _require_same_logs(request: WriteRequest, found: Iterable[Loss], warn: Warn) -> None:
@@ -262,8 +254,7 @@ def _write_bin(
     """Write the records of some shares: the work of one task."""
     reading = request.reading
     skipped: list[str] = []
-    logs = LogsRead()
-    faults = Faults(reading.on_error, reading.schema, skipped, logs, skipped.append)
+    faults = Faults(reading.on_error, reading.schema, skipped, skipped.append)
     schema = file_columns(request.columns.names)
     with closing(_DayFiles(staging, number, schema)) as files:
         for data in shares["share"].to_pylist():
@@ -273,11 +264,6 @@ def _write_bin(
             reader = reading.inside(FilterBounds(limits)).segment_reader(faults)
             for batch in reader.read(share.segments):
                 files.add(share.segments[0].topic or "", batch)
-            if logs.unreadable:
-                raise LocationError(
-                    f"{logs.unreadable[min(logs.unreadable)]}; no record is added: make the log "
-                    "readable, or leave the topic out"
-                )
         files.finish()
         yield _Written(tuple(files.written), len(skipped), tuple(skipped[:MOST_PROBLEMS]))
 

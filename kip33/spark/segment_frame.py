@@ -4,6 +4,7 @@ PySpark 3.5 has no data sources in Python. So what needs them is in `spark.segme
 `register` imports with PySpark 4 only.
 """
 
+import pathlib
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,10 +37,9 @@ def register(
 ) -> None:
     """Let a session read archives: `spark.read.format("kafka-segments").load(SOURCE)`.
 
-    >>> from pathlib import Path
     >>> register(spark)
     >>> reader = spark.read.format("kafka-segments").option("topic", "orders")
-    >>> reader.option("end_offset", 3).load(str(Path("archive").absolute())).count()
+    >>> reader.option("end_offset", 3).load("archive").count()
     3
 
     - `push_filters`: let filters of a query choose what is read, too
@@ -57,8 +57,9 @@ def register(
     A stream (`readStream`) takes a catalog and the same options; `kip33.spark.segment_stream` says
     what it does with them.
 
-    Where the wheel is installed, Spark finds the source by itself (package `pyspark_kip33`): then
-    call this only for `push_filters` or settings of stores, because without it each worker uses
+    A relative path is below the folder in which this is called. Where the wheel is installed, Spark
+    finds the source by itself (package `pyspark_kip33`): then call this only for `push_filters`,
+    relative paths with Spark Connect, or settings of stores, because without it each worker uses
     those of its machine (environment, `spark-defaults.conf`, role).
 
     With `push_filters`, comparisons of `topic`, `partition`, `offset` and `timestamp` with
@@ -86,6 +87,7 @@ def register(
         "stores": SessionStores.of(spark, for_planning=True),
         "cores": max(cores(spark), cores_to_come(spark)),
         "takes_filters": push_filters and _filters_are_pushed(spark),
+        "folder": str(pathlib.Path.cwd()),
     }
     spark.dataSource.register(type("SessionSegmentSource", (SegmentSource,), facts))
 

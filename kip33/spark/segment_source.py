@@ -7,6 +7,7 @@ fails without the setting. So there are two readers. Options are texts, with the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn, Unpack
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ class SegmentSource(DataSource):
 
     stores: ClassVar[SessionStores | None] = None  # None: each worker has its own settings
     cores: ClassVar[int] = UNKNOWN_CORES
+    folder: ClassVar[str | None] = None  # of the caller, for relative paths; None: not known
     takes_filters: ClassVar[bool] = False
 
     @classmethod
@@ -68,11 +70,23 @@ class SegmentSource(DataSource):
 
     def _parsed(self, **defaults: Unpack[ReadOptions]) -> tuple[list[str], Reading, StreamOptions]:
         places, options, of_stream = parsed_options(self.options)
+        places = [self._from_caller(place) for place in places]
         try:
             return places, Reading.of(**(defaults | options)), of_stream
         except ValueError as error:
             text = with_keywords(str(error), keywords_of(ReadOptions))
             raise ValueError(f"{NAME}: {text}") from error
+
+    def _from_caller(self, place: str) -> str:
+        """A place; a relative path is the caller's, not one of the worker that plans."""
+        if "://" in place:
+            return place
+        if self.folder is None and not (Path(place).is_absolute() or Path(place).exists()):
+            raise ValueError(
+                f"{NAME}: path {place!r} found, expected an absolute path or a URI, or a session "
+                "that kip33.spark.register has told its folder"
+            )
+        return str(Path(self.folder or "", place))
 
     def _rows(self, schema: StructType, places: list[str], reading: Reading) -> RowSource:
         return RowSource(places, with_schema(reading, schema), schema, self.stores)
@@ -157,7 +171,7 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
 _OF_STREAM: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "maxoffsetspertrigger": ("max_offsets", _positive),
     "maxbytespertrigger": ("max_bytes", _positive),
-    "maxrecordsperpartition": ("share_offsets", _positive),
+    "maxrecordsperpartition": ("share_records", _positive),
     "failondataloss": ("fail_on_data_loss", _flag),
 }
 """The options of a stream alone, with the names of Spark's Kafka source; a query ignores them."""

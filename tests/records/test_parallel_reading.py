@@ -22,7 +22,6 @@ from kip33.local.local_engine import LocalEngine
 from kip33.records import parallel_reading, segment_reader
 from kip33.records.parallel_reading import ParallelReading
 from kip33.records.reading import Reading
-from kip33.records.record_request import LogsRead
 from tests.builders.log_file import write_log
 from tests.builders.record_questions import random_archive
 from tests.builders.segment_builder import Record, v2_batch
@@ -52,26 +51,22 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_reader, "_SMALL_LOG_BYTES", 0)
 
 
-Answer = tuple[pa.Table, list[str], dict[str, str], bool, str]
+Answer = tuple[pa.Table, list[str], str]
 
 
 def answer(source: Path, workers: int, **options: Any) -> Answer:
-    """Return rows, lines, unreadable logs, whether one is readable, and the error that ends all."""
+    """Rows, lines, and the error that ends all."""
     rows: list[pa.RecordBatch] = []
     lines: list[str] = []
-    logs = LogsRead()
     reading = Reading.of(**({"on_error": "row"} | options))
     partitions = reading.partitions(source)
     error = ""
     try:
-        for batch in ParallelReading(reading, LocalEngine(workers), lambda one: [one]).read(
-            partitions, lines, logs
-        ):
-            rows.append(batch)
+        parallel = ParallelReading(reading, LocalEngine(workers), lambda one: [one])
+        rows += parallel.read(partitions, lines)
     except Kip33Error as found:
         error = f"{type(found).__name__} {found.exit_code} {found}"
-    is_any_read = not error and logs.is_any_read
-    return pa.Table.from_batches(rows, reading.schema), lines, logs.unreadable, is_any_read, error
+    return pa.Table.from_batches(rows, reading.schema), lines, error
 
 
 @pytest.mark.usefixtures("_small_parts")

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kip33
-from kip33.errors import CorruptSegmentError, LocationError
+from kip33.errors import CorruptSegmentError, LocationError, UnreadableLogError
 from kip33.formats import whole_bodies as decoded_records
 from kip33.records import record_table
 from tests.builders.log_file import write_log
@@ -27,6 +28,7 @@ from tests.builders.segment_builder import (
     wrapper,
 )
 from tests.cases import each_case
+from tests.records.test_levels import build
 
 T = 1_700_000_000_000
 
@@ -217,6 +219,31 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
     assert offsets(tmp_path, on_error="skip", skipped=skipped) == [0, 20]
     assert len(skipped) == 2
     assert offsets(tmp_path, on_error="skip") == [0, 20]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda source: kip33.read_arrow(source, on_error="skip").read_all(),
+        lambda source: kip33.read_arrow(source, on_error="skip", workers=2).read_all(),
+        lambda source: kip33.read_arrow(source, on_error="skip", level="batches").read_all(),
+        lambda source: kip33.scan_polars(source, on_error="skip").collect(),
+        lambda source: kip33.count_records(source, "1d"),
+        lambda source: kip33.write_record_file(source, source.parent / "new.jsonl"),
+    ],
+)
+def test_a_log_that_is_out_of_reach_is_no_damage(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    """It may be there again: what is skipped is not asked for a second time."""
+    write_log(tmp_path / "archive/orders-0", 0, batch(0, 1))
+    lost = write_log(tmp_path / "archive/orders-0", 1, batch(1, 1))
+    catalog = build(tmp_path / "archive", tmp_path)
+    lost.unlink()
+    with pytest.raises(UnreadableLogError, match=r"0001\.log: cannot be read: ") as raised:
+        read(catalog)
+    assert raised.value.exit_code == 1
+    assert [note for note in raised.value.__notes__ if "skip" in note] == []
 
 
 def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:

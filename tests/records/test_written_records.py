@@ -18,7 +18,13 @@ import pytest
 
 import kip33
 from kip33.archive.plans import plan_line
-from kip33.errors import CatalogError, CorruptSegmentError, LocationError, PublishError
+from kip33.errors import (
+    CatalogError,
+    CorruptSegmentError,
+    LocationError,
+    PublishError,
+    UnreadableLogError,
+)
 from kip33.local.local_engine import LocalEngine
 from kip33.records import written_records
 from kip33.records.record_dataset import STAGED, DatasetCommit, RecordDataset
@@ -114,7 +120,7 @@ def test_nights_of_random_transactions_give_what_a_consumer_has_read(
 def test_rows_are_those_of_the_reader_also_of_damaged_logs_and_in_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int
 ) -> None:
-    monkeypatch.setattr(written_records, "SHARE_OFFSETS", 7)
+    monkeypatch.setattr(written_records, "SHARE_RECORDS", 7)
     monkeypatch.setattr(written_records, "_MOST_OPEN", 1)
     for seed in seeds(archives):
         _, catalog = random_archive(Random(seed), tmp_path / str(seed), disorder_ms=500)
@@ -266,7 +272,7 @@ def recreate(nights: Nights) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Exception], str]] = {
-    "log gone": (make_unreadable, {}, LocationError, "no record is added: make the log readable"),
+    "log gone": (make_unreadable, {}, UnreadableLogError, r"0010\.log: cannot be read: "),
     "topic of another id": (
         recreate,
         {},
@@ -276,7 +282,7 @@ REFUSED: dict[str, tuple[Callable[[Nights], object], dict[str, Any], type[Except
     "commit edited": (break_commit, {}, CatalogError, "the checksum is wrong"),
     "other times": (
         *(lambda _: None, {"start_time": T}, CatalogError),
-        "with first_timestamp",
+        f"with start_time None, not {T}",
     ),
     "other columns": (
         *(lambda _: None, {"columns": ["offset"]}, CatalogError),
