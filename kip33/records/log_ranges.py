@@ -67,7 +67,7 @@ class LogRange(NamedTuple):
         """
         for segment in self.segments:
             known = segment.figures.valid_bytes if segment.figures else None
-            if known is None or segment.conflict:
+            if known is None:
                 continue
             if (size_bytes := readable_size(segment)) < known:
                 raise LogRangeError(
@@ -325,7 +325,7 @@ def unread(partitions: Sequence[PartitionSegments]) -> Iterator[str]:
     for partition in partitions:
         end = _end_of([one for one in partition if one.base_offset is not None])
         for one in partition:
-            if one.conflict or (one.base_offset is not None and one.base_offset < end):
+            if one.base_offset is not None and one.base_offset < end:
                 continue
             if why := one.refused or one.error or one.damage:
                 yield f"{one.log.uri}: {why}; its records are not read"
@@ -506,12 +506,12 @@ def _holes_in(found: LogRange) -> Iterator[str]:
     """Yield the places inside of a range at which offsets are surely missing."""
     for one in found.segments:
         missing = one.missing_before
-        if missing and found.first_offset < (one.base_offset or 0) < found.end_offset:
+        if missing and found.first_offset < (one.begin_offset or 0) < found.end_offset:
             yield missing
 
 
 def _begin_of(partition: PartitionSegments) -> int:
-    return partition[0].base_offset or 0
+    return partition[0].begin_offset or 0
 
 
 def _end_of(partition: PartitionSegments) -> int:
@@ -540,7 +540,7 @@ class _Places:
     """Finds segments by offsets, by bisection: they are in order."""
 
     def __init__(self, partition: PartitionSegments) -> None:
-        self._bases = [one.base_offset or 0 for one in partition]
+        self._bases = [one.begin_offset or 0 for one in partition]
         self._ends = [_after(one) for one in partition]
         self._ends_so_far = [*accumulate(self._ends, max)]
 
@@ -586,7 +586,7 @@ def _with_fates(partition: PartitionSegments, states: Sequence[Open], place: sli
     stop = place.stop
     while stop < len(partition):
         oldest = min(states[stop - 1].values(), default=None)
-        if oldest is None or oldest >= (partition[place.stop].base_offset or 0):
+        if oldest is None or oldest >= (partition[place.stop].begin_offset or 0):
             break
         stop += 1
     return slice(place.start, stop)
@@ -608,7 +608,7 @@ def _bytes_between(segment: ReadSegment, first: int, end: int) -> float:
 def _offset_at(found: LogRange, size: float) -> int:
     """Return the offset before which a range has about `size` bytes."""
     for segment in found.segments:
-        first = max(found.first_offset, segment.base_offset or 0)
+        first = max(found.first_offset, segment.begin_offset or 0)
         here = _bytes_between(segment, first, found.end_offset)
         if here > size:
             end = min(found.end_offset, (segment.last_offset or 0) + 1)
