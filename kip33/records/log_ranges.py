@@ -10,7 +10,7 @@ or the cluster is by then.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -49,7 +49,7 @@ class LogRange(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """About how many bytes of logs it has."""
-        return int(_bytes_until(self, self.end_offset))
+        return sum(_bytes_in(one, self) for one in self.needed())
 
     @property
     def records(self) -> int:
@@ -117,7 +117,8 @@ def end_offsets(
     for partition in partitions:
         end = _end_of(partition)
         if only_committed:
-            end = min(end, _stable_end(partition, end))
+            *_, open_at_end = _states(partition)
+            end = min((end, *open_at_end.values()))
         if end > ends.of(partition, _begin_of(partition)):
             ends.set(partition, end)
     return ends.as_offsets()
@@ -128,8 +129,8 @@ def with_transactions(
 ) -> list[PartitionSegments]:
     """The partitions with the transactions that are open at the end of each segment from `start`.
 
-    Where the catalog does not know them, the batch headers of the logs are read; LocationError for
-    a log that cannot be.
+    Where the catalog does not know them, the batch headers of the logs are read; UnreadableLogError
+    for a log that cannot be.
     """
     begun = _Offsets(start)
 
@@ -228,15 +229,17 @@ def limited(
     """Return the ends of a part of each range, all within about these limits."""
     ranges = list(_ranges(partitions, start, end))
     offsets = sum(one.end_offset - one.first_offset for one in ranges)
-    sizes = [_bytes_until(one, one.end_offset) for one in ranges]
+    sizes = [one.size_bytes for one in ranges]
     of_offsets = min(1.0, max_offsets / offsets) if max_offsets and offsets else 1.0
-    of_bytes = min(1.0, max_bytes / sum(sizes, 0.0)) if max_bytes and any(sizes) else 1.0
+    of_bytes = min(1.0, max_bytes / sum(sizes)) if max_bytes and any(sizes) else 1.0
     if min(of_offsets, of_bytes) == 1.0:
         return end
     ends = _Offsets(end)
     for one, size in zip(ranges, sizes, strict=True):
         count = max(1, int(of_offsets * (one.end_offset - one.first_offset)))
-        by_bytes = _offset_at(one, of_bytes * size) if of_bytes < 1 else one.end_offset
+        by_bytes = one.end_offset
+        if of_bytes < 1:
+            by_bytes = next(_cuts(one, _bytes_in, max(1, int(of_bytes * size))), by_bytes)
         most = min(one.first_offset + count, max(by_bytes, one.first_offset + 1))
         ends.set(one.segments, most)
     return ends.as_offsets()
@@ -351,20 +354,7 @@ def sparse_cuts(
     """The cuts of the ranges with far fewer records than offsets, by the name of the partition."""
     ranges = _ranges(partitions, start, end)
     sparse = (one for one in ranges if 2 * one.records < one.end_offset - one.first_offset)
-    return {_name_of(one.segments): [*cuts_of(one, records)] for one in sparse}
-
-
-def cuts_of(found: LogRange, records: int) -> Iterator[int]:
-    """The offsets that cut a range into shares of about `records` records."""
-    have = 0
-    for segment in found.needed():
-        first, end = _inside(segment, found)
-        count, taken = _records_in(segment, found), 0
-        while have + count - taken > records:
-            taken += records - have
-            have = 0
-            yield first + (end - first) * taken // count
-        have += count - taken
+    return {_name_of(one.segments): [*_cuts(one, _records_in, records)] for one in sparse}
 
 
 def stream_shares(
@@ -378,7 +368,7 @@ def stream_shares(
 
 def shares_of(found: LogRange, records: int, *, only_committed: bool) -> Iterator[LogRange]:
     """The shares of a range, of about `records` records, without those that have none."""
-    shares = _shares(found, cuts_of(found, records), only_committed)
+    shares = _shares(found, _cuts(found, _records_in, records), only_committed)
     return (share for share in shares if share.segments)
 
 
@@ -530,23 +520,17 @@ def _states(partition: PartitionSegments) -> Iterator[Open]:
         yield state
 
 
-def _stable_end(partition: PartitionSegments, end: int) -> int:
-    """The last stable offset of a partition that ends at `end`."""
-    *_, state = _states(partition)
-    return min(state.values(), default=end)
-
-
 class _Places:
     """Finds segments by offsets, by bisection: they are in order."""
 
     def __init__(self, partition: PartitionSegments) -> None:
-        self._bases = [one.begin_offset or 0 for one in partition]
+        self._begins = [one.begin_offset or 0 for one in partition]
         self._ends = [_after(one) for one in partition]
         self._ends_so_far = [*accumulate(self._ends, max)]
 
     def between(self, first: int, end: int) -> slice:
         """From the first segment with such offsets to the last one."""
-        stop = bisect_left(self._bases, end)
+        stop = bisect_left(self._begins, end)
         begin = bisect_right(self._ends_so_far, first, hi=stop)
         while begin < stop and self._ends[stop - 1] <= first:
             stop -= 1
@@ -561,21 +545,46 @@ def _after(segment: ReadSegment) -> int:
     return following if following is not None and following > base else MAX_INT64
 
 
+def _cuts(
+    found: LogRange, weigh: Callable[[ReadSegment, LogRange], int], step: int
+) -> Iterator[int]:
+    """The offsets that cut a range into parts of about `step` of what `weigh` gives."""
+    have = 0
+    for segment in found.needed():
+        first, end = _inside(segment, found)
+        weight, taken = weigh(segment, found), 0
+        while have + weight - taken > step:
+            taken += step - have
+            have = 0
+            yield first + (end - first) * taken // weight
+        have += weight - taken
+
+
 def _inside(segment: ReadSegment, found: LogRange) -> tuple[int, int]:
     """The first offset of a segment in a range, and the one after its last there."""
-    first = max(found.first_offset, segment.base_offset or 0, segment.slice.from_offset)
+    first = max(found.first_offset, segment.begin_offset or 0)
     return first, max(first, min(found.end_offset, _after(segment)))
 
 
 def _records_in(segment: ReadSegment, found: LogRange) -> int:
     """About how many records of a segment a range has; at most its offsets there."""
     first, end = _inside(segment, found)
-    figures, offsets = segment.figures, end - first
-    if segment.damage or figures is None or figures.record_count is None:
-        return min(offsets, segment.listed_bytes // _LEAST_RECORD_BYTES)
-    of_file = (-1 if figures.last_offset is None else figures.last_offset) + 1
-    of_file -= segment.base_offset or 0
-    return min(offsets, offsets * figures.record_count // of_file) if of_file > 0 else 0
+    known = segment.figures.record_count if segment.figures and not segment.damage else None
+    of_bytes = segment.listed_bytes // _LEAST_RECORD_BYTES
+    return min(end - first, of_bytes if known is None else _part_in(segment, found, known))
+
+
+def _bytes_in(segment: ReadSegment, found: LogRange) -> int:
+    """About how many bytes of a segment a range has."""
+    return _part_in(segment, found, segment.listed_bytes)
+
+
+def _part_in(segment: ReadSegment, found: LogRange, whole: int) -> int:
+    """The part of `whole`, which all offsets of a segment have, that a range has."""
+    first, end = _inside(segment, found)
+    last = segment.figures.last_offset if segment.figures else None
+    offsets = (-1 if last is None else last) + 1 - (segment.base_offset or 0)
+    return min(whole, whole * (end - first) // offsets) if offsets > 0 else 0
 
 
 def _with_fates(partition: PartitionSegments, states: Sequence[Open], place: slice) -> slice:
@@ -590,28 +599,3 @@ def _with_fates(partition: PartitionSegments, states: Sequence[Open], place: sli
             break
         stop += 1
     return slice(place.start, stop)
-
-
-def _bytes_until(found: LogRange, offset: int) -> float:
-    """Return about how many bytes a range has before an offset."""
-    return sum(_bytes_between(one, found.first_offset, offset) for one in found.segments)
-
-
-def _bytes_between(segment: ReadSegment, first: int, end: int) -> float:
-    base, last = segment.base_offset or 0, segment.last_offset
-    if last is None or last < base:
-        return 0.0
-    inside = min(end, last + 1) - max(first, base)
-    return segment.listed_bytes * max(inside, 0) / (last + 1 - base)
-
-
-def _offset_at(found: LogRange, size: float) -> int:
-    """Return the offset before which a range has about `size` bytes."""
-    for segment in found.segments:
-        first = max(found.first_offset, segment.begin_offset or 0)
-        here = _bytes_between(segment, first, found.end_offset)
-        if here > size:
-            end = min(found.end_offset, (segment.last_offset or 0) + 1)
-            return first + int((end - first) * size / here)
-        size -= here
-    return found.end_offset

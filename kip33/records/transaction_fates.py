@@ -227,14 +227,14 @@ def with_open_transactions(
     end: int | None = None  # of what was passed; None: not known
     lost = 0  # markers of older transactions may be missing
     for number, segment in enumerate(partition):
-        base, is_whole = segment.begin_offset or 0, segment.last_offset is not None
-        last = segment.last_offset if is_whole and not segment.damage else None
+        begin = segment.begin_offset or 0
+        last = None if segment.damage else segment.last_offset
         is_before = last is not None and last < first_offset
-        if is_before or base >= end_offset:
+        if is_before or begin >= end_offset:
             continue
-        if end is not None and base > end and not is_compacted(segment.hole):
-            fates.lose(base)
-            lost = base
+        if end is not None and begin > end and not is_compacted(segment.hole):
+            fates.lose(begin)
+            lost = begin
         known = None if last is None else open_from_json(segment.open_transactions, fates.open)
         if known is None or min(known.values(), default=lost) < lost:
             readable_size(segment)
@@ -242,7 +242,7 @@ def with_open_transactions(
         else:
             fates.open = dict(known)
             end = max(end or 0, (last or 0) + 1)
-        if segment.open_transactions != UNCHANGED or lost == base > 0:
+        if segment.open_transactions != UNCHANGED or lost == begin > 0:
             found[number] = segment._replace(open_transactions=open_as_json(fates.open))
         if end is None and number + 1 < len(partition):
             end = lost = partition[number + 1].begin_offset or 0

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,16 +21,24 @@ import kip33
 from kip33.errors import Kip33Error
 from kip33.records.record_dataset import RecordDataset
 from tests.builders.log_file import write_log
+from tests.builders.record_questions import random_archive
 from tests.builders.segment_builder import Record, end_txn_marker, v2_batch
+from tests.long_forms import seeds, short_and_long
 
 pytestmark = [
     pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 has no Python sources"),
     pytest.mark.filterwarnings("ignore:.*is still open in the catalog"),
 ]
 T = 1_700_000_000_000
+SPARSE = (0, 1_000, 2_000, 3_000)
+GROWN = (*SPARSE, *range(3_001, 3_009))
 Rows = list[tuple[str, int]]
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 OPEN = v2_batch(1, [Record(T)], transactional=True, producer_id=5, producer_epoch=0)
+
+
+def record(offset: int) -> bytes:
+    return v2_batch(offset, [Record(T + offset)])
 
 
 class Archive:
@@ -38,7 +47,7 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self.folder, self.source = folder, folder / "archive"
         self.catalog = folder / "indexes/_catalog"
-        self.source.mkdir()
+        self.source.mkdir(parents=True, exist_ok=True)
         self.knows_transactions = False
 
     def build(self) -> None:
@@ -49,7 +58,7 @@ class Archive:
         write_log(self.source / f"{topic}-0", first, *batches)
 
     def grow(self, topic: str, first: int, end: int) -> None:
-        self.put(topic, first, *(v2_batch(at, [Record(T + at)]) for at in range(first, end)))
+        self.put(topic, first, *map(record, range(first, end)))
 
     def vanish(self, topic: str) -> None:
         (self.source / f"{topic}-0").rename(self.folder / topic)
@@ -107,7 +116,8 @@ class Stream:
     def reader(self, options: dict[str, Any]) -> Any:
         from kip33.spark.segment_source import SegmentSource
 
-        texts = {name: str(value) for name, value in options.items()}
+        shares = {"maxRecordsPerPartition": 2}
+        texts = {name: str(value) for name, value in (shares | options).items()}
         source = SegmentSource({"path": str(self._archive.catalog), **texts})
         return source.streamReader(source.schema())
 
@@ -277,9 +287,17 @@ NIGHTS: dict[str, tuple[list[Night], Rows]] = {
         ],
         each(a=range(4), b=range(6)),
     ),
+    "a compacted log has grown when a killed run is repeated": (
+        [
+            Night(lambda it: it.put("a", 0, *map(record, SPARSE)), is_killed=True),
+            Night(lambda it: it.put("a", 0, *map(record, GROWN))),
+            NOTHING,
+        ],
+        each(a=GROWN),
+    ),
     "a transaction is open for a night": (
         [
-            Night(lambda it: it.put("a", 0, v2_batch(0, [Record(T)]), OPEN)),
+            Night(lambda it: it.put("a", 0, record(0), OPEN)),
             Night(lambda it: it.grow("a", 2, 4)),
             Night(lambda it: it.put("a", 4, end_txn_marker(4, T, producer_id=5, commit=False))),
         ],
@@ -288,12 +306,10 @@ NIGHTS: dict[str, tuple[list[Night], Rows]] = {
 }
 
 
-OF_42 = pytest.param(
-    StreamOf42, marks=pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark 4.1 has none")
-)
+STREAMS = (Stream,) if pyspark.__version__ < "4.2" else (Stream, StreamOf42)
 
 
-@pytest.mark.parametrize("door", [Folder, Stream, OF_42])
+@pytest.mark.parametrize("door", [Folder, *STREAMS])
 @pytest.mark.parametrize("name", NIGHTS)
 def test_each_record_is_in_the_table_once_or_a_line_says_why_not(
     tmp_path: Path,
@@ -320,3 +336,20 @@ def test_each_record_is_in_the_table_once_or_a_line_says_why_not(
         else:
             assert night.error is None
     assert table.rows() == expected
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("archives", short_and_long(2, 100, "KIP33_STREAMS"))
+def test_rows_of_a_stream_are_those_of_the_reader_also_of_damaged_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archives: int, isolation: str
+) -> None:
+    for seed in seeds(archives):
+        random, archive = Random(seed), Archive(tmp_path / str(seed))
+        random_archive(random, archive.folder, disorder_ms=500)
+        table = random.choice(STREAMS)(archive, monkeypatch)
+        options = {"isolation": isolation, "on_error": "skip", "columns": "topic,offset"}
+        of_stream = {"failOnDataLoss": False, "maxRecordsPerPartition": random.choice((1, 7, 50))}
+        table.night(is_killed=False, **options, **of_stream)
+        rows = kip33.read_arrow(archive.catalog, isolation=isolation, on_error="skip").read_all()
+        read = zip(rows["topic"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+        assert table.rows() == sorted(read), seed

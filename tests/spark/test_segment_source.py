@@ -259,6 +259,20 @@ def test_options_that_are_no_values() -> None:
         parsed_options({})
 
 
+@has_sources
+def test_a_relative_path_is_the_callers(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker that plans has another folder with Spark Connect."""
+    from kip33.spark.segment_source import SegmentSource
+
+    registered = type("Source", (SegmentSource,), {"folder": str(archive.parent)})
+    monkeypatch.chdir("/")
+    for path in (archive.name, str(archive), archive.as_uri()):
+        source = registered({"path": path, "on_error": "row"})
+        assert len(source.reader(source.schema()).partitions()) == 1, path
+    with pytest.raises(ValueError, match=f"path '{archive.name}' found, expected an absolute path"):
+        SegmentSource({"path": archive.name}).schema()
+
+
 def test_tasks_are_even_in_bytes() -> None:
     def part(number: int, size: int) -> list[ReadSegment]:
         return [
