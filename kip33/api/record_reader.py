@@ -74,8 +74,8 @@ def read_arrow(source: Source, **options: Unpack[LocalReadOptions]) -> pa.Record
     `source` is an archive, a partition's directory, a log or a catalog, as a path or URI; a
     `Segment`; or what `open_catalog` returns, for one catalog or those of two tiers. `layout` is
     that of an archive. `topic` is a name or a glob, or several of them; `partition` a number or
-    several. Of a partition that several brokers have, the most complete replica is read, or the one
-    in `log_dir`. Rows are in the order of topic, partition and offset. If segments share offsets,
+    several. Of a partition that several brokers have, their one log is read, or what the one in
+    `log_dir` has. Rows are in the order of topic, partition and offset. If segments share offsets,
     the record of the earliest one is returned; on Spark, and with `start_offset`, this needs a
     catalog. Each record batch has rows of one segment and at most 64 MiB of keys, values and
     headers, unless a single record has more. A catalog shows which segments are not needed; of a

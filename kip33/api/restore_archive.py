@@ -48,7 +48,7 @@ def run_restore(
     if may_continue(request) is None:
         request = _with_source(request, asked, warn)
     if asked["dry_run"]:
-        return RestoreSummary.of(planned_or_begun(request, on_progress))
+        return RestoreSummary.of(planned_or_begun(request, engine, on_progress))
     return RestoreSummary.of(restore(request, engine, on_progress))
 
 
@@ -133,6 +133,7 @@ def _request(asked: RestoreQuestion) -> RestoreRequest:
         leader_epoch=asked["leader_epoch"],
         is_linked=asked["link"],
         allow_holes=asked["allow_holes"],
+        allow_unsure=asked["allow_unsure"],
         allow_cut=asked["allow_cut"],
     )
 

@@ -40,6 +40,7 @@ class Segment(NamedTuple):
     inside: str | None = None
     topic_id: str | None = None
     partition_metadata_modified_ms: int | None = None
+    has_epoch_checkpoint: bool | None = None  # beside its log
     beside_time_index_bytes: int | None = None
     beside_time_index_modified_ms: int | None = None
     beside_offset_index_bytes: int | None = None

@@ -10,6 +10,7 @@ from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import FileReadError
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
+from kip33.formats.partition_metadata import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from kip33.stores.files import FileStatus, entries_of, is_file, listed_ms, listed_status
 from kip33.stores.locations import Location
 from kip33.stores.own_files import TEMPORARY_SUFFIX
@@ -31,6 +32,25 @@ class ListedIndexes(NamedTuple):
 
     beside: Statuses
     at_target: Statuses
+
+
+class SmallFiles(NamedTuple):
+    """What a listing shows of a broker's small files beside the logs."""
+
+    partition_metadata_modified_ms: int | None = None
+    has_epoch_checkpoint: bool | None = None
+
+    def with_file(self, place: Location, info: Any) -> "SmallFiles":
+        """These files and one more, if it is one of them; `place` is their directory."""
+        if info.base_name == PARTITION_METADATA:
+            status = listed_status(place, info)
+            return self._replace(partition_metadata_modified_ms=status and status.modified_ms)
+        if info.base_name == LEADER_EPOCH_CHECKPOINT:
+            return self._replace(has_epoch_checkpoint=True)
+        return self
+
+
+NO_SMALL_FILES: Final = SmallFiles()
 
 
 class DirectoryToRead(NamedTuple):
@@ -95,12 +115,9 @@ def add_segments(
     partition: Partition,
     logs: Sequence[tuple[int, Any]],
     files: ListedIndexes,
-    metadata: FileStatus | None = None,
+    small_files: SmallFiles = NO_SMALL_FILES,
 ) -> None:
-    """Add segments whose log is a separate file; `logs` are base offsets and entries.
-
-    `metadata` is the status of the directory's `partition.metadata`.
-    """
+    """Add segments whose log is a separate file; `logs` are base offsets and entries."""
     beside, at_target = files
     prefix = f"{visit.below}/" if visit.below else ""
     names = [info.base_name for _, info in logs]
@@ -117,7 +134,7 @@ def add_segments(
         [info.size for _, info in logs],
         [listed_ms(info, visit.place) for _, info in logs],
         *map(same, (None, None, None, None, partition.topic_id)),
-        same(metadata.modified_ms if metadata else None),
+        *map(same, small_files),
     ]
     beside_names, target_names = (
         zip(*(index_names(name, kind) for name in names), strict=True)

@@ -168,11 +168,11 @@ def _kind_of(
         return _kind_of_upload(name, names)
     if layout.name == HDFS_RSM.name:
         return _kind_in_rsm(visit, name, names)
-    if name in logs:
-        return None
     named = parse_segment_file(name)
     if named and named.suffix:
         return LeftoverKind(f".{named.suffix} file")
+    if name in logs:
+        return None
     if name.endswith(INDEX_SUFFIXES):
         stem = re.sub(INDEX_END, "", name)
         return None if logs & {stem, f"{stem}.log"} else LeftoverKind.INDEX

@@ -24,15 +24,20 @@ import pyarrow.compute as pc
 
 from kip33.archive.directory import Directory, Segment, Visit, real_path
 from kip33.archive.layouts import KAFKA, Layout
+from kip33.archive.log_start_offsets import LogStartOffsets, log_start_offsets
 from kip33.archive.segment_paths import uri_beside
-from kip33.errors import FileReadError, counted
+from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.index_kinds import IndexKind
 from kip33.formats.names import TIME_INDEX_FILE
 from kip33.formats.partition_metadata import (
+    LEADER_EPOCH_CHECKPOINT,
     MAX_PARTITION_METADATA_BYTES,
     PARTITION_METADATA,
+    EpochStart,
     PartitionMetadata,
+    parse_epoch_checkpoint,
 )
+from kip33.rules.leader_epochs import with_later_epochs
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import INSIDES, UNQUOTED_PATH, Location
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
@@ -42,7 +47,11 @@ LISTED_BEFORE: Final = "links to directories that are listed by another path"
 DIRECTORIES_AT_ONCE: Final = 16  # a store answers in tens of ms; harmless on a local disk
 LISTING_ROWS_PER_BATCH: Final = 1 << 16  # limits the rows that are Python objects at one time
 
-_METADATA_FILES_AT_ONCE: Final = 16  # a local disk is read by one thread
+_SMALL_FILES_AT_ONCE: Final = 16  # a local disk is read by one thread
+_MOST_BYTES: Final = {
+    PARTITION_METADATA: MAX_PARTITION_METADATA_BYTES,
+    LEADER_EPOCH_CHECKPOINT: 1 << 20,
+}
 _END_OF_LOG: Final = rf"(?:\.log)?(?:#(?:{'|'.join(map(re.escape, sorted(INSIDES)))}))?$"
 
 _FIELDS: list["pa.Field[Any]"] = [
@@ -59,6 +68,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("inside", pa.string()),  # the part of the file that is the log; null: the file itself
     pa.field("topic_id", pa.string()),  # from names and manifests; `with_topic_ids` reads others
     pa.field("partition_metadata_modified_ms", pa.int64()),  # of the file beside the log
+    pa.field("has_epoch_checkpoint", pa.bool_()),  # beside the log
 ]
 # Index files beside the log, and where a build puts them; whole seconds on object stores.
 for _where, _kinds in (("beside", (IndexKind.TIME, IndexKind.OFFSET)), ("target", IndexKind)):
@@ -255,14 +265,14 @@ def with_neighbours(table: pa.Table) -> pa.Table:
     return table
 
 
-class _TopicIds(NamedTuple):
-    """A LISTING with topic ids, and at most one line about files that cannot be read."""
+class _WithFiles(NamedTuple):
+    """A LISTING with what small files say, and a line for each kind that cannot be read."""
 
     files: pa.Table
     warnings: tuple[str, ...]
 
 
-def with_topic_ids(source: Location, files: pa.Table, known: Column | None = None) -> _TopicIds:
+def with_topic_ids(source: Location, files: pa.Table, known: Column | None = None) -> _WithFiles:
     """Return a LISTING below `source` with the topic ids from the files beside the logs.
 
     `known` has for each row an id that need not be read again, or null. A directory is read only
@@ -275,41 +285,110 @@ def with_topic_ids(source: Location, files: pa.Table, known: Column | None = Non
     warnings: list[str] = []
     if len(directories):
         each = pc.unique(directories)
-        read, failed = _read_all(source, each.to_pylist())
+        read, failed = _read_all(source, each.to_pylist(), PARTITION_METADATA, _topic_id)
         texts = pa.array(read, pa.string())
         found = texts.take(pc.index_in(directories, value_set=each).combine_chunks())
         ids = pc.replace_with_mask(pa.chunked_array([ids.combine_chunks()]), unknown, found)
-        if failed:
-            warnings.append(
-                f"{counted(len(failed), f'{PARTITION_METADATA} file')} cannot be used, for example "
-                f"{failed[0]}; the topic ids of the logs beside them are not known"
-            )
+        unknown_ids = "the topic ids of the logs beside them are not known"
+        warnings += _warning(failed, PARTITION_METADATA, unknown_ids)
     number = files.schema.get_field_index("topic_id")
-    return _TopicIds(files.set_column(number, files.schema.field(number), ids), tuple(warnings))
+    return _WithFiles(files.set_column(number, files.schema.field(number), ids), tuple(warnings))
+
+
+CHECKPOINTS: Final = ("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset")
+"""What brokers' checkpoints say of a partition's log, in the row of its first segment."""
+
+
+def with_checkpoints(source: Location, files: pa.Table, is_first: Any) -> _WithFiles:
+    """A LISTING below `source` with CHECKPOINTS; `is_first` marks the first rows of partitions.
+
+    The leader epochs are those of the file beside the log, the log start offset that of the file in
+    the log directory. A file that is missing or cannot be read says nothing.
+    """
+    at = np.flatnonzero(is_first & pc.is_valid(files["base_offset"]).to_numpy())
+    first = files.take(pa.array(at))
+    has_epochs = pc.fill_null(first["has_epoch_checkpoint"], False)
+    paths = directories_of(first["path"].filter(has_epochs)).to_pylist()
+    read, failed = _read_all(source, paths, LEADER_EPOCH_CHECKPOINT, _epoch_starts)
+    warnings = _warning(failed, LEADER_EPOCH_CHECKPOINT, "the leader epochs in them are not known")
+    found = iter(read)
+    starts = [next(found) if has else None for has in has_epochs.to_pylist()]
+    log_dirs = pc.fill_null(first["log_dir"], "")
+    offsets, damaged = _log_starts(source, pc.unique(log_dirs).to_pylist())
+    keys = zip(
+        log_dirs.to_pylist(),
+        *(first[name].to_pylist() for name in ("topic", "partition")),
+        strict=True,
+    )
+    columns: dict[str, Any] = {
+        "checkpoint_epochs": pa.array(
+            [one and [epoch for epoch, _ in one] for one in starts], pa.list_(pa.int32())
+        ),
+        "checkpoint_epoch_offsets": pa.array(
+            [one and [offset for _, offset in one] for one in starts], pa.list_(pa.int64())
+        ),
+        "log_start_offset": pa.array([offsets.get(key) for key in keys], pa.int64()),
+    }
+    places = np.full(files.num_rows, -1)
+    places[at] = np.arange(len(at))
+    take = pa.array(places, mask=places < 0)
+    for name in CHECKPOINTS:
+        files = files.append_column(name, columns[name].take(take))
+    return _WithFiles(files, (*warnings, *damaged))
+
+
+def _epoch_starts(data: bytes) -> tuple[EpochStart, ...]:
+    return with_later_epochs((), parse_epoch_checkpoint(data.decode()))
+
+
+def _log_starts(source: Location, log_dirs: Iterable[str]) -> tuple[LogStartOffsets, list[str]]:
+    """The log start offsets of these log directories, and a line for each damaged checkpoint."""
+    offsets: LogStartOffsets = {}
+    damaged = []
+    for log_dir in log_dirs:
+        try:
+            offsets |= log_start_offsets(source, [log_dir])
+        except LocationError as error:
+            damaged.append(one_line(error))
+    return offsets, damaged
+
+
+def _warning(failed: Sequence[str], name: str, what_follows: str) -> list[str]:
+    """At most one line about files of this name that cannot be read."""
+    if not failed:
+        return []
+    files = counted(len(failed), f"{name} file")
+    return [f"{files} cannot be used, for example {failed[0]}; {what_follows}"]
 
 
 def topic_id_in(directory: Location) -> str:
     """Return the topic's id in a partition's directory; FileReadError or ValueError without one."""
     place = directory.child(PARTITION_METADATA)
-    data = read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES)
+    return _topic_id(read_whole(place, most_bytes=MAX_PARTITION_METADATA_BYTES))
+
+
+def _topic_id(data: bytes) -> str:
     return PartitionMetadata.from_bytes(data).topic_id
 
 
-def _read_all(source: Location, paths: list[str]) -> tuple[list[str | None], list[str]]:
-    """Return the id in each directory, None where it is not known, and a line for each of those."""
+def _read_all(
+    source: Location, paths: list[str], name: str, parse: Callable[[bytes], Any]
+) -> tuple[list[Any], list[str]]:
+    """What a file in each directory says, None if it is damaged, and a line for each that is."""
     failed: list[str] = []
+    most_bytes = _MOST_BYTES[name]
 
-    def read(path: str) -> str | None:
-        directory = source.child(path) if path else source
+    def read(path: str) -> Any:
+        place = (source.child(path) if path else source).child(name)
         try:
-            return topic_id_in(directory)
+            return parse(read_whole(place, most_bytes=most_bytes))
         except (FileReadError, ValueError) as error:
-            failed.append(f"{directory.child(PARTITION_METADATA).uri}: {one_line(error)}")
+            failed.append(f"{place.uri}: {one_line(error)}")
             return None
 
     if source.is_local:
         return [read(path) for path in paths], sorted(failed)
-    with ThreadPoolExecutor(_METADATA_FILES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_SMALL_FILES_AT_ONCE) as pool:
         found = list(pool.map(read, paths))
     return found, sorted(failed)
 

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip33.archive.listing import CHECKPOINTS
 from kip33.archive.sources import matches
 from kip33.builds.reuse import Int64s, ListingMatch, Mask, ReusableRows, may_change_unseen
 from kip33.catalog.catalog import Catalog, Snapshot
@@ -38,7 +39,7 @@ from kip33.errors import CatalogError
 from kip33.formats.index_kinds import IndexKind
 
 LEAVE: Final = -1
-LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms")
+LISTED: Final = ("active_segment", "topic_id", "partition_metadata_modified_ms", *CHECKPOINTS)
 SETTINGS: Final = (
     *BUILD_SETTINGS,
     *("time_index_matches", "offset_index_matches", "file_time_offset"),

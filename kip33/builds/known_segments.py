@@ -25,6 +25,7 @@ from kip33.archive.layouts import KAFKA
 from kip33.archive.listing import (
     Column,
     log_uris,
+    with_checkpoints,
     with_log_dirs_by_topic_id,
     with_neighbours,
     with_topic_ids,
@@ -67,7 +68,7 @@ _WITH_TOPIC_ID: Final = re.compile(r"(?:.*/)?[A-Za-z0-9_-]{22}")
 class ListedSegments(NamedTuple):
     """The listed segments and their places, in order (`catalog.segment_order`)."""
 
-    files: pa.Table  # a LISTING
+    files: pa.Table  # a LISTING with CHECKPOINTS
     uris: Column  # of the logs
     wanted: Column  # of their index files
     at: Int64s  # their rows in the newest snapshot, -1: without one
@@ -86,7 +87,8 @@ class ListedSegments(NamedTuple):
             files = with_neighbours(with_log_dirs_by_topic_id(files))
         order = order_of(files, uris)
         files, uris = (one.take(pa.array(order)) for one in (files, uris))
-        return cls(files, uris, build.index_uris(uris), at[order], warnings)
+        files, unread = with_checkpoints(build.source, files, partition_begins(files))
+        return cls(files, uris, build.index_uris(uris), at[order], (*warnings, *unread))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

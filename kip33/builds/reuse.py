@@ -10,8 +10,8 @@ only while the offset of their index does not conflict with the next segment. Wi
 `--untimestamped`, a log without timestamps is read again if its index should have another entry
 now: another segment follows, or the log is no longer the last.
 
-Rows of before schema 4 have no leader epochs. Batches of magic 2 have some, so such a log is read
-again, once. `--read tail` reads it only if the index is its own: otherwise its row would say less.
+Rows of before schema 6 do not say whether leader epochs fall, so their logs are read again, once.
+`--read tail` reads such a log only if the index is its own: otherwise its row would say less.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 from kip33.archive.listing import Column, uris_beside
 from kip33.builds.build_options import BuildSpec
 from kip33.catalog.catalog import Catalog, Snapshot
-from kip33.catalog.schema import BUILD_SETTINGS, have_note, lacks_epochs
+from kip33.catalog.schema import BUILD_SETTINGS, have_note
 from kip33.formats.index_kinds import IndexKind
 from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_notes import SegmentNote
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
+from kip33.rules.segment_summary import NOT_READ, READ_STATUSES, SegmentStatus
 from kip33.rules.transaction_index import UNCHANGED
 from kip33.rules.untimestamped import NO_ENTRY, Untimestamped, entry_offsets
 
@@ -64,8 +64,7 @@ _COLUMNS: Final = [
     "max_timestamp",
     "batch_count",
     "file_time_offset",
-    "magics",
-    "leader_epochs",
+    "epochs_fall",
 ]
 
 
@@ -266,7 +265,8 @@ def _piece(table: pa.Table, build: BuildSpec) -> tuple[Any, ...]:
     is_unverified = pc.equal(table["status"], SegmentStatus.UNVERIFIED)
     wrote_all = pc.fill_null(table["offset_index"], False)
     holds = pc.and_not(pc.and_(pc.and_(settings, sound), there), stale)
-    unknown = lacks_epochs(table)
+    was_read = pc.is_in(table["status"], value_set=pa.array(READ_STATUSES))
+    unknown = pc.and_(was_read, pc.is_null(table["epochs_fall"]))
     if build.read_tail:
         unknown = pc.and_(unknown, written)
     holds = pc.and_not(holds, unknown)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import kip33
-from kip33.archive.listing import Column
+from kip33.archive.listing import CHECKPOINTS, Column
 from kip33.builds.build_options import BuildSpec
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.batch import CODEC_NAMES
@@ -24,6 +24,7 @@ from kip33.indexing.segment import BuiltIndexes
 from kip33.rules.publication import IndexFileState
 from kip33.rules.segment_summary import (
     NOT_READ,
+    READ_STATUSES,
     SUMMARY_RECORD,
     TIMESTAMP_TYPES,
     SegmentStatus,
@@ -36,10 +37,9 @@ _TEXT: Final = pa.string()
 _TEXTS: Final = pa.list_(_TEXT)
 _FILE_COLUMNS: Final = ("bytes", "modified_ms", "matches", "crc32c")  # as PublishedFile has them
 _NO_FILE: Final = (None,) * len(PublishedFile._fields)
-_READ: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _LISTED: Final = (
     *("log_dir", "topic", "partition", "base_offset", "last_modified_ms", "active_segment"),
-    *("topic_id", "partition_metadata_modified_ms"),
+    *("topic_id", "partition_metadata_modified_ms", *CHECKPOINTS),
 )
 
 
@@ -104,7 +104,7 @@ def rows_of(
     has_index = np.asarray(pc.is_valid(found["index_file"]))
     found["index_uri"] = _where(has_index, columns["index_uri"])
     if not build.kinds:
-        is_read = _have(figures.statuses, *_READ)
+        is_read = _have(figures.statuses, *READ_STATUSES)
         found["index_file"] = pc.if_else(
             pa.array(is_read), IndexFileState.NONE.value, found["index_file"]
         )
@@ -120,7 +120,7 @@ def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
     of = {
         name: np.ascontiguousarray(figures.summaries[name]) for name in SUMMARY_RECORD.names or ()
     }
-    is_read = _have(figures.statuses, *_READ)
+    is_read = _have(figures.statuses, *READ_STATUSES)
     is_tail = _have(figures.statuses, SegmentStatus.UNVERIFIED)  # its summary has what was read
     is_invalid = _have(figures.statuses, SegmentStatus.INVALID)
     has_times, has_batches = is_read | is_tail, of["batch_count"] > 0
@@ -153,6 +153,7 @@ def _of_logs(listed: pa.Table, figures: LogFigures) -> dict[str, Any]:
         "leader_epochs": _where(is_read, figures.leader_epochs),
         "leader_epoch_offsets": _where(is_read, figures.leader_epoch_offsets),
         "batches_crc32": _where(is_read, figures.batches_crc32),
+        "epochs_fall": pa.array(of["epoch_falls"] > 0, mask=~is_read),
     }
 
 

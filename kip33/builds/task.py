@@ -15,6 +15,8 @@ from kip33.archive.directory import Segment
 from kip33.archive.listing import LISTING, log_uris
 from kip33.archive.segment_paths import beside, index_of_row
 from kip33.builds.build_options import BuildSpec
+from kip33.builds.largest_before import LARGEST_BEFORE
+from kip33.builds.reuse import ours_column
 from kip33.builds.segment_rows import BuiltRows, LogFigures, rows_of
 from kip33.builds.small_logs import GROUP_ROWS, SmallLogs, groups_small_logs
 from kip33.builds.transaction_files import PENDING, WAITS, with_waiting
@@ -183,7 +185,8 @@ def _in_order(is_done: npt.NDArray[np.bool_], built: Sequence[BuiltRows]) -> Bui
 
 def _segments(files: pa.Table) -> Iterator[KnownSegment]:
     """Yield a bin's segments with what the catalog knows about them."""
-    for batch in files.to_batches(max_chunksize=GROUP_ROWS):
+    known = [*LISTING.names, *map(ours_column, _KINDS), "log_is_new", LARGEST_BEFORE]
+    for batch in files.select(known).to_batches(max_chunksize=GROUP_ROWS):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             segment, (*ours, log_is_new, largest) = row[: len(LISTING)], row[len(LISTING) :]
             kinds = frozenset(compress(_KINDS, ours))

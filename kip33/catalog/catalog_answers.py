@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, warn_caller
 from kip33.catalog.holes import in_order, read_holes
+from kip33.catalog.logs import IS_REMOTE, UNTIL
 from kip33.catalog.schema import PARTS, chosen
 from kip33.catalog.segment_order import PARTITION, joined
 from kip33.catalog.tier_findings import OF_FINDINGS, TierComparison, compare_tiers, holes_of_log
-from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, IS_REMOTE, UNTIL, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, CatalogSnapshot, Tiers
 from kip33.rules.policies import Policies, TopicGlobs, require_topics
 
 TIER: Final = "tier"

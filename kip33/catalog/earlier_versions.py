@@ -1,8 +1,9 @@
-"""Rows of catalogs of schema versions 1 to 4, and of the first states of 5, in today's columns.
+"""Rows of catalogs of schema versions 1 to 5, in today's columns; only builds read them.
 
-Only builds read versions 1 to 4. All of these had texts where there are codes and columns now:
-notes were sentences in `error`, settings were JSON. Columns that one of them did not have are null:
-1 ended with `offset_index_bytes`, 2 had no times, 3 nothing about leader epochs and CRCs.
+Versions 1 to 4, and the first states of 5, had texts where there are codes and columns now: notes
+were sentences in `error`, settings were JSON. Columns that a version did not have are null: 1 ended
+with `offset_index_bytes`, 2 had no times, 3 nothing about leader epochs and CRCs, 5 nothing of
+brokers' checkpoints.
 """
 
 import json
@@ -51,16 +52,18 @@ _PATTERNS: Final = [(note, re.compile(rf"[^;]*{text}[^;]*")) for note, text in _
 """The sentences of `error`, each with its note, if it is one now; semicolons were between them."""
 
 
-def is_earlier(names: Sequence[str]) -> bool:
-    """Return whether a part with these columns is of an earlier version."""
+def has_texts_for_codes(names: Sequence[str]) -> bool:
+    """Whether a part with these columns is of a version that had texts."""
     return "notes" not in names
 
 
-def in_this_version(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return rows of an earlier version, which have TEXT_COLUMNS if it did, with these columns."""
-    notes = _converted(rows, "error", _notes, SEGMENTS.field("notes").type)
-    error = _converted(rows, "error", _error, pa.string())
-    made = {"notes": notes, "error": error} | _settings_of(rows)
+def in_this_version(rows: pa.Table, columns: Sequence[str], *, has_texts: bool) -> pa.Table:
+    """Rows of an earlier version, which have TEXT_COLUMNS if it did, with these columns."""
+    made: dict[str, Any] = {}
+    if has_texts:
+        notes = _converted(rows, "error", _notes, SEGMENTS.field("notes").type)
+        error = _converted(rows, "error", _error, pa.string())
+        made = {"notes": notes, "error": error} | _settings_of(rows)
     found = {}
     for name in columns:
         values = made.get(name, rows[name] if name in rows.column_names else None)

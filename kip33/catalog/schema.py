@@ -12,9 +12,9 @@ import pyarrow as pa
 from kip33.formats.times import TIME_FIELDS, time_name
 from kip33.rules.segment_notes import SegmentNote
 
-SCHEMA_VERSION: Final = 5
-FIRST_IN_ORDER: Final = 5
-"""Rows of earlier versions are in any order, and only a build reads them: it commits this version.
+SCHEMA_VERSION: Final = 6
+FIRST_IN_ORDER: Final = 6
+"""Only a build reads rows of earlier versions: it commits this version. Some are in any order.
 
 Their columns become these in `catalog.earlier_versions`.
 """
@@ -84,6 +84,13 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("leader_epochs", pa.list_(pa.int32())),
     pa.field("leader_epoch_offsets", pa.list_(pa.int64())),
     pa.field("batches_crc32", pa.int64()),  # of the CRCs of its batches; null: unknown
+    # Whether a batch has an earlier leader epoch than one before it: then epochs show nothing.
+    pa.field("epochs_fall", pa.bool_()),
+    # Of the partition's `leader-epoch-checkpoint`, in the row of its first segment; null: unknown.
+    pa.field("checkpoint_epochs", pa.list_(pa.int32())),
+    pa.field("checkpoint_epoch_offsets", pa.list_(pa.int64())),
+    # Of the log directory's `log-start-offset-checkpoint`, likewise; null: not there, or unknown.
+    pa.field("log_start_offset", pa.int64()),
 ]
 SEGMENTS: Final = pa.schema(_FIELDS)
 """The columns that builds fill in and that kip33 works with."""

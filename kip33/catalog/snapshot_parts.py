@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.catalog.earlier_versions import TEXT_COLUMNS, in_this_version, is_earlier
+from kip33.catalog.earlier_versions import TEXT_COLUMNS, has_texts_for_codes, in_this_version
 from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import NO_KEY, Key, key_of
 from kip33.errors import CatalogError, UnreadableCatalogError
@@ -104,10 +104,11 @@ def rows_of_topics(
 
 def _rows_of_group(file: pq.ParquetFile, group: int, columns: list[str]) -> pa.Table:
     """Return the columns of a row group, also of one that an earlier version wrote."""
-    if not is_earlier(file.schema_arrow.names):
-        return file.read_row_group(group, columns=columns, use_threads=False)
-    rows = file.read_row_group(group, columns=[*columns, *TEXT_COLUMNS], use_threads=False)
-    return in_this_version(rows, columns)
+    has_texts = has_texts_for_codes(file.schema_arrow.names)
+    asked = [*columns, *TEXT_COLUMNS] if has_texts else columns
+    rows = file.read_row_group(group, columns=asked, use_threads=False)
+    is_of_now = not has_texts and rows.num_columns == len(columns)
+    return rows if is_of_now else in_this_version(rows, columns, has_texts=has_texts)
 
 
 def _footer_of(source: Any, part: SnapshotPart) -> Any:

@@ -8,8 +8,8 @@ A healthy pair of tiers has no finding but those of earlier leaders.
 - A difference: two segments have the same offsets, but not the same records.
 - Damage: a segment that is not valid, of which no other one has the records.
 - An overlap: two segments share offsets, and their leader epochs do not tell which one is right.
-- Unknown epochs: records after the end of the local log, of which leader epochs do not tell whether
-  they are of the log.
+- Unsure: no copy shows whether the log's leader had these records.
+- Unknown epochs: leader epochs do not tell whether these records are of the log.
 - An earlier leader: records that it wrote, perhaps uploaded, and that a later leader never had.
 """
 
@@ -22,19 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.holes import OF_HOLES, holes_of
-from kip33.catalog.partitions import topics_with_several_ids
-from kip33.catalog.schema import with_column
-from kip33.catalog.segment_order import PARTITION, joined, runs_of
-from kip33.catalog.tiers import (
-    IS_COPY,
-    IS_DIFFERENT,
+from kip33.catalog.logs import (
+    CERTAINTY,
+    FROM,
     IS_REMOTE,
+    IS_UNREAD,
     OUTSIDE_FROM,
     UNSURE_FROM,
     UNTIL,
-    Tiers,
-    is_outside,
 )
+from kip33.catalog.partitions import topics_with_several_ids
+from kip33.catalog.schema import with_column
+from kip33.catalog.segment_order import PARTITION, joined, runs_of
+from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, Tiers
 from kip33.rules.offset_holes import (
     APART,
     UNKNOWN_END,
@@ -49,6 +49,7 @@ from kip33.rules.offset_holes import (
 from kip33.rules.policies import Policies
 from kip33.rules.segment_summary import DAMAGED_STATUSES, SegmentStatus
 from kip33.rules.tiers import NO_NEXT, next_bases
+from kip33.rules.which_log import Certainty
 
 OF_FINDINGS: Final = (*OF_HOLES, "size_bytes")
 """The columns of rows that are compared; `Tiers.rows` adds others."""
@@ -62,6 +63,7 @@ class TierFinding(StrEnum):
     DIFFERENCE = "difference"
     DAMAGE = "damage"
     OVERLAP = "overlap"
+    UNSURE = "unsure"
     UNKNOWN_EPOCHS = "unknown epochs"
     EARLIER_LEADER = "earlier leader"  # nothing is wrong
 
@@ -85,9 +87,13 @@ _ADVICE: Final = {
         "which records are right is not known: compare both logs with kip33 dump, or build a "
         "catalog without leader epochs again"
     ),
+    TierFinding.UNSURE: (
+        "a later leader may never have had these records: copy the leader-epoch-checkpoint of the "
+        "log directories, too, and build again, or look in other replicas"
+    ),
     TierFinding.UNKNOWN_EPOCHS: (
-        "a later leader may never have had these records, which are after the end of the local "
-        "log: build both catalogs again, without --read tail"
+        "a later leader may never have had these records: build both catalogs again, without "
+        "--read tail"
     ),
     TierFinding.EARLIER_LEADER: (
         "nothing: an earlier leader wrote these records, and a later one never had them; they are "
@@ -206,8 +212,15 @@ def _found(rows: pa.Table, segments: "_Segments", policies: Policies | None) -> 
     yield from _differences(segments)
     yield from _damage(segments)
     yield from _overlaps(segments)
-    yield from _from_column(segments, UNSURE_FROM, TierFinding.UNKNOWN_EPOCHS)
-    yield from _from_column(segments, OUTSIDE_FROM, TierFinding.EARLIER_LEADER)
+    certainty = pc.fill_null(segments.table[CERTAINTY], 0).to_numpy()
+    differ = np.isin(segments.replicas, segments.replicas[segments.is_different])
+    for row, begin, end in _from_column(segments, UNSURE_FROM):
+        if certainty[row] != Certainty.UNSURE:
+            yield _Finding(TierFinding.UNKNOWN_EPOCHS, (row,), begin, end)
+        elif not differ[row]:  # the difference is the reason
+            yield _Finding(TierFinding.UNSURE, (row,), begin, end)
+    for row, begin, end in _from_column(segments, OUTSIDE_FROM):
+        yield _Finding(TierFinding.EARLIER_LEADER, (row,), begin, end)
 
 
 class _Segments(NamedTuple):
@@ -215,11 +228,11 @@ class _Segments(NamedTuple):
 
     table: pa.Table
     replicas: Int64s  # numbers
-    base_offsets: Int64s
-    ends: Int64s  # exclusive, of what is read of the log; UNKNOWN_END
+    base_offsets: Int64s  # of what is read
+    ends: Int64s  # exclusive, of what is read; UNKNOWN_END
     is_remote: Mask
     is_copy: Mask
-    is_outside: Mask  # no record is of the log
+    is_of_log: Mask  # they are read
     is_different: Mask
     is_damaged: Mask
     is_truncated: Mask
@@ -232,21 +245,15 @@ class _Segments(NamedTuple):
         return cls(
             rows,
             runs_of(rows, PARTITION),
-            rows["base_offset"].to_numpy(),
+            pc.coalesce(rows[FROM], rows["base_offset"]).to_numpy(),
             pc.fill_null(pc.add(last, 1), UNKNOWN_END).to_numpy(),
             rows[IS_REMOTE].to_numpy(),
             rows[IS_COPY].to_numpy(),
-            is_outside(rows).to_numpy(),
+            pc.invert(rows[IS_UNREAD]).to_numpy(),
             rows[IS_DIFFERENT].to_numpy(),
             pc.is_in(status, value_set=damaged).to_numpy(),
             pc.equal(status, SegmentStatus.TRUNCATED.value).to_numpy(),
         )
-
-    @property
-    def is_of_log(self) -> Mask:
-        """Return which are read."""
-        found: Mask = ~self.is_copy & ~self.is_outside
-        return found
 
     @property
     def is_sound(self) -> Mask:
@@ -347,14 +354,15 @@ def _overlaps(segments: _Segments) -> Iterator[_Finding]:
         yield _Finding(TierFinding.OVERLAP, (before, row), base, max(shared, base))
 
 
-def _from_column(segments: _Segments, column: str, kind: TierFinding) -> Iterator[_Finding]:
-    """Yield the records of segments from the offset on that a column of `Tiers` has."""
+def _from_column(segments: _Segments, column: str) -> Iterator[tuple[int, int, int | None]]:
+    """Yield the segments whose column has an offset before their end: row, offset, last offset."""
     columns = (segments.table[name] for name in (column, "last_offset"))
     first, last = (pc.fill_null(column, UNKNOWN_OFFSET).to_numpy() for column in columns)
     for row in np.flatnonzero(first != UNKNOWN_OFFSET).tolist():
         begin = max(int(first[row]), int(segments.base_offsets[row]))
         end = None if last[row] == UNKNOWN_OFFSET else int(last[row])
-        yield _Finding(kind, (row,), begin, end)
+        if end is None or begin <= end:
+            yield row, begin, end
 
 
 def tier_partitions(rows: pa.Table) -> pa.Table:

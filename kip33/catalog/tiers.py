@@ -4,16 +4,15 @@ With tiered storage a partition lives twice: its closed segments in a bucket, th
 the active one on the brokers' disks. `Tiers` gives the rows of both where `CatalogSnapshot` gives
 those of one catalog.
 
-Topics are matched by topic id, and by name where one side has no id. Each local replica is put
-together with the remote segments of its partition, so the rows of both have its `log_dir`.
-`rules.tiers` says which segments both tiers have.
+Topics are matched by topic id, and by name where one side has no id. `logs` gives the one log of a
+partition. To compare the tiers, `rows` puts each local replica together with the remote segments of
+its partition, so the rows of both have its `log_dir`; `rules.tiers` says which segments are equal.
 
 A topic that was deleted and created again has another id. Where the tiers have no common id of a
 name, the remote segments are those of another topic: they are left out, and `Tiers.warn` is told.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -22,22 +21,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, Snapshot, Warn, choose, warn_caller
+from kip33.catalog.logs import (
+    CERTAINTY,
+    FROM,
+    IS_REMOTE,
+    IS_UNREAD,
+    IS_UPLOAD,
+    OF_LOGS,
+    OUTSIDE_FROM,
+    UNSURE_FROM,
+    UNTIL,
+    Logs,
+    logs_of,
+    with_remote_tier,
+)
 from kip33.catalog.partitions import TABLE_ROWS, names_in, topics_with_several_ids
 from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import PARTITION, order_of, runs_of
 from kip33.catalog.topic_totals import topics_of
-from kip33.errors import CatalogError, Kip33Error
-from kip33.formats.partition_metadata import (
-    LEADER_EPOCH_CHECKPOINT,
-    EpochStart,
-    parse_epoch_checkpoint,
-)
-from kip33.rules.offset_holes import UNKNOWN_END, Extent, Int64s
-from kip33.rules.segment_summary import NOT_READ, SegmentStatus
-from kip33.rules.tiers import UNKNOWN_FIGURE, EpochColumns, TierSegments, put_together
-from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import read_whole
-from kip33.stores.locations import Location
+from kip33.catalog.topics_by_name import OF_TOPICS
+from kip33.errors import CatalogError
+from kip33.rules.offset_holes import UNKNOWN_END, Int64s, Mask
+from kip33.rules.segment_summary import SegmentStatus
+from kip33.rules.tiers import UNKNOWN_FIGURE, TierSegments, compared
 
 LOG_DIRECTORIES: Final = "kafka"
 """The layout of brokers' log directories, the local tier; all others are of a remote tier."""
@@ -51,21 +57,20 @@ TopicIds: TypeAlias = Mapping[str, Collection[str]]
 COMPARED: Final = ("valid_bytes", "batch_count", "record_count", "max_timestamp", "batches_crc32")
 """What a segment and its copy have in common, besides their offsets and the magic of batches."""
 
-_MOST_BYTES: Final = 1 << 20  # of a checkpoint
-_UNREAD: Final = [status.value for status in NOT_READ]
-OF_UNION: Final = (
-    *("log_dir", "topic", "topic_id", "partition"),
-    *("base_offset", "last_offset", "status", "log_uri", *COMPARED, "magics"),
-    *("leader_epochs", "leader_epoch_offsets"),
-)
+OF_UNION: Final = tuple(dict.fromkeys((*OF_LOGS, *COMPARED, "magics")))
 """The columns that `united` needs."""
 
-IS_REMOTE, IS_COPY, IS_DIFFERENT = "is_remote", "is_copy", "is_different"
-OUTSIDE_FROM, UNTIL, UNSURE_FROM = "outside_from", "until_offset", "unsure_from"
+IS_COPY, IS_DIFFERENT = "is_copy", "is_different"
 LATEST_EPOCH = "latest_epoch"
-_FLAGS, _OFFSETS = (IS_REMOTE, IS_COPY, IS_DIFFERENT), (OUTSIDE_FROM, UNTIL, UNSURE_FROM)
+_FLAGS: Final = (IS_REMOTE, IS_UNREAD, IS_COPY, IS_DIFFERENT)
+_OFFSETS: Final = (OUTSIDE_FROM, FROM, UNTIL, UNSURE_FROM, CERTAINTY)
 ADDED: Final = (*_FLAGS, *_OFFSETS, LATEST_EPOCH)
-"""The columns that `united` adds: see `rules.tiers.PutTogether`, and the latest leader epoch."""
+"""The columns that `united` adds: those of `catalog.logs`, and by comparison of both tiers
+
+- `is_copy`: the other tier has the same records
+- `is_different`: it has other records at the same offsets
+- `latest_epoch`: the latest leader epoch, null: not known
+"""
 
 Row: TypeAlias = Mapping[str, Any]
 """A row by the names of its columns."""
@@ -95,9 +100,17 @@ class CatalogSnapshot(NamedTuple):
         """Yield what `rows` returns, one row group at a time."""
         return self.catalog.read_pieces(self.snapshot, list(columns), topics)
 
-    def log_rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
-        """Return the rows as `Tiers.log_rows` does: no segment has what ADDED tells."""
-        return _of_no_tier(self.rows(columns, topics))
+    def copies(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
+        """The rows of all copies of the logs, for `catalog.logs`."""
+        rows = self.rows(_needed(columns), topics)
+        is_remote = pa.nulls(rows.num_rows, pa.bool_())
+        return _of_copies(rows, is_remote, pa.repeat(_is_remote(self), rows.num_rows))
+
+    def logs(
+        self, columns: Sequence[str], topics: Topics = None, replica: str | None = None
+    ) -> Logs:
+        """The logs of some topics, with these columns; CatalogError if a part is damaged."""
+        return logs_of(self.copies(columns, topics), replica)
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,19 @@ class Tiers:
                 self.warn(line)
         return local, remote
 
+    def copies(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
+        """The rows of all copies of the logs, for `catalog.logs`; errors as of `rows`."""
+        needed = _needed(columns)
+        local, remote = (rows.select(needed) for rows in self._read(needed, topics))
+        is_remote = np.arange(local.num_rows + remote.num_rows) >= local.num_rows
+        return _of_copies(pa.concat_tables([local, remote]), *[pa.array(is_remote)] * 2)
+
+    def logs(
+        self, columns: Sequence[str], topics: Topics = None, replica: str | None = None
+    ) -> Logs:
+        """The logs that both tiers make up, with these columns; errors as of `rows`."""
+        return logs_of(self.copies(columns, topics), replica)
+
     def tables(
         self, columns: Sequence[str], topics: Collection[str] | None = None
     ) -> Iterator[pa.Table]:
@@ -182,44 +208,13 @@ class Tiers:
         for first in range(0, max(1, len(asked)), at_once):
             yield self.rows(columns, asked[first : first + at_once])
 
-    def log_rows(self, columns: Sequence[str], topics: Topics = None) -> pa.Table:
-        """Return the rows whose segments make up the logs: each record of both tiers once.
 
-        Those of `rows`, without copies and without segments outside the log. Of a segment with
-        UNTIL only the offsets before it are read. One that IS_DIFFERENT stays: which records are
-        right is not known. Rows without a place in a partition are last: of directories that could
-        not be listed, the remote ones for each replica of the partition.
-        """
-        local, remote = self._read(columns, topics)
-        rows = united(local, remote)
-        rows = rows.filter(pc.invert(pc.or_(rows[IS_COPY], is_outside(rows))))
-        unplaced = local.filter(_HAS_NO_PLACE).to_pylist()
-        for row in remote.filter(_HAS_NO_PLACE).to_pylist():
-            is_same = [pc.equal(rows[name], row[name]) for name in ("topic", "partition")]
-            log_dirs = rows.filter(pc.and_(*is_same))["log_dir"].unique().to_pylist()
-            unplaced += [row | {"log_dir": one} for one in log_dirs or [row["log_dir"]]]
-        others = _of_no_tier(pa.Table.from_pylist(unplaced, local.schema))
-        return pa.concat_tables([rows, others]).select([*columns, *ADDED])
+def _needed(columns: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys((*columns, *OF_LOGS, *OF_TOPICS))]
 
 
-def extent_of(row: Row) -> Extent:
-    """Return how much of a log a row has, of one catalog or of two tiers, to compare replicas.
-
-    Of two tiers it is in offsets, because bytes depend on which tier has how much of the log.
-    An unverified log counts with its size. What is not of the log, or a copy, has nothing.
-    """
-    status, base_offset, last_offset = row["status"], row["base_offset"], row["last_offset"]
-    is_lost = status in (SegmentStatus.INVALID, *NOT_READ)
-    if row.get(IS_REMOTE) is None:
-        size = row["size_bytes" if status == SegmentStatus.UNVERIFIED else "valid_bytes"]
-        return Extent(0 if is_lost else size or 0, last_offset)
-    ends = [base_offset if last_offset is None else last_offset + 1, row[UNTIL]]
-    end = min(one for one in ends if one is not None)
-    lost_from = row[OUTSIDE_FROM]
-    if row[IS_COPY] or (lost_from is not None and lost_from <= base_offset):
-        return Extent()
-    epoch = -1 if row[LATEST_EPOCH] is None else row[LATEST_EPOCH]
-    return Extent(0 if is_lost else end - base_offset, max(base_offset, end - 1), epoch)
+def _of_copies(rows: pa.Table, is_remote: Any, is_upload: Any) -> pa.Table:
+    return rows.append_column(IS_REMOTE, is_remote).append_column(IS_UPLOAD, is_upload)
 
 
 class OtherTopic(NamedTuple):
@@ -295,54 +290,59 @@ def _two_names(local: TopicIds, remote: TopicIds) -> str | None:
 
 
 def united(local: pa.Table, remote: pa.Table) -> pa.Table:
-    """Return the rows of both tiers, with what `rules.tiers.PutTogether` says of each.
+    """Return the rows of both tiers with the columns ADDED.
 
     They are in order, local ones first. Both have the columns OF_UNION. The remote segments of a
-    partition are repeated for each of its local replicas, with the replica's `log_dir`.
+    partition are repeated for each of its local replicas, with the replica's `log_dir`. What is
+    read of each is judged by this replica and the remote tier.
     """
     local, remote = _placed(local), _of_replicas(local, _placed(remote))
     rows = pa.concat_tables([local, remote])
     is_remote = np.arange(rows.num_rows) >= local.num_rows
-    order = order_of(rows, pa.array(is_remote))
-    rows, is_remote = rows.take(pa.array(order)).combine_chunks(), is_remote[order]
-    status = rows["status"].to_numpy()
+    rows = rows.append_column(IS_REMOTE, pa.array(is_remote))
+    order = order_of(rows, rows[IS_REMOTE])
+    rows = with_remote_tier(rows.take(pa.array(order))).combine_chunks()
+    latest, knows_epochs = _latest_epochs(rows["leader_epochs"].combine_chunks())
+    is_same, is_different = _compared(rows, latest)
+    runs = runs_of(rows, PARTITION)
+    doubtful = np.unique(runs[~knows_epochs & ~_are(rows, SegmentStatus.EMPTY)])
+    is_outside_log = is_outside(rows).to_numpy()
+    is_covered = rows[IS_UNREAD].to_numpy() & ~is_outside_log & ~is_different
+    is_copy = is_same | (is_covered & ~np.isin(runs, doubtful))
+    rows = rows.append_column(IS_COPY, pa.array(is_copy))
+    rows = rows.append_column(IS_DIFFERENT, pa.array(is_different))
+    return rows.append_column(LATEST_EPOCH, pa.array(latest, mask=latest == UNKNOWN_FIGURE))
+
+
+def _compared(rows: pa.Table, latest: Int64s) -> tuple[Mask, Mask]:
     is_empty = pc.equal(rows["status"], SegmentStatus.EMPTY.value)
     ends = pc.if_else(is_empty, rows["base_offset"], pc.add(rows["last_offset"], 1))
+    is_remote = rows[IS_REMOTE].to_numpy()
+    is_whole = _are(rows, SegmentStatus.OK) | is_empty.to_numpy()
+    columns = [pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED]
     segments = TierSegments(
         runs_of(rows, PARTITION),
         rows["base_offset"].to_numpy(),
         pc.fill_null(ends, UNKNOWN_END).to_numpy(),
         is_remote,
-        (status == SegmentStatus.OK.value) | is_empty.to_numpy(),
-        (status == SegmentStatus.TRUNCATED.value) & ~is_remote,
-        np.stack(
-            [
-                *(pc.fill_null(rows[name], UNKNOWN_FIGURE).to_numpy() for name in COMPARED),
-                _magics_of(rows),
-            ],
-            axis=1,
-        ),
-        _epochs_of(rows),
+        is_whole | (_are(rows, SegmentStatus.TRUNCATED) & ~is_remote),
+        np.stack([*columns, _magics_of(rows)], axis=1),
+        latest,
     )
-    found = put_together(segments, lambda asked: dict(_checkpoints(rows, segments, asked)))
-    flags = (is_remote, found.is_copy, found.is_different)
-    for name, flag in zip(_FLAGS, flags, strict=True):
-        rows = rows.append_column(name, pa.array(flag))
-    found.unsure_from[pc.is_in(rows["status"], pa.array(_UNREAD)).to_numpy()] = UNKNOWN_END
-    offsets = (found.outside_from, found.until_offsets, found.unsure_from)
-    for name, column in zip(_OFFSETS, offsets, strict=True):
-        rows = rows.append_column(name, pa.array(column, mask=column == UNKNOWN_END))
-    latest = segments.epochs.latest()
-    return rows.append_column(LATEST_EPOCH, pa.array(latest, mask=latest == UNKNOWN_FIGURE))
+    return compared(segments)
 
 
-def unsure_text(from_offset: int) -> str:
-    """Return why a segment's records from an offset on, UNSURE_FROM, may not be of the log."""
-    return (
-        "leader epochs are not known, so a later leader may never have had the records after the "
-        f"end of the local log, from offset {from_offset} on or later; build both catalogs again, "
-        "without --read tail"
-    )
+def _are(rows: pa.Table, status: SegmentStatus) -> Mask:
+    found: Mask = pc.equal(rows["status"], status.value).to_numpy()
+    return found
+
+
+def _latest_epochs(epochs: Any) -> tuple[Int64s, Mask]:
+    """The latest leader epoch of each segment, and whether any is known."""
+    counts = pc.fill_null(pc.list_value_length(epochs), 0).to_numpy()
+    flat = np.append(pc.list_flatten(epochs).to_numpy().astype(np.int64), UNKNOWN_FIGURE)
+    is_known = counts > 0
+    return np.where(is_known, flat[np.cumsum(counts) - 1], UNKNOWN_FIGURE), is_known
 
 
 def is_outside(rows: pa.Table) -> Any:
@@ -358,39 +358,6 @@ def _magics_of(rows: pa.Table) -> Int64s:
     return found
 
 
-def _epochs_of(rows: pa.Table) -> EpochColumns:
-    epochs, offsets = (
-        rows[name].combine_chunks() for name in ("leader_epochs", "leader_epoch_offsets")
-    )
-    counts = pc.fill_null(pc.list_value_length(epochs), 0).to_numpy()
-    places = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
-    flat = (pc.list_flatten(column).to_numpy().astype(np.int64) for column in (epochs, offsets))
-    return EpochColumns(places, *flat)
-
-
-def _checkpoints(
-    rows: pa.Table, segments: TierSegments, asked: Int64s
-) -> Iterator[tuple[int, tuple[EpochStart, ...]]]:
-    """Yield the leader epochs beside the local logs of some partitions.
-
-    A checkpoint that cannot be read tells nothing: then the epochs of the batches decide.
-    """
-    local = np.flatnonzero(~segments.is_remote & np.isin(segments.partitions, asked))
-    known, first = np.unique(segments.partitions[local], return_index=True)
-    uris: list[Any] = rows["log_uri"].take(pa.array(local[first])).to_pylist()
-    logs = [Location.of(uri) for uri in uris]
-    if logs:
-        yield from zip(known.tolist(), map_in_order(logs[0], logs, checkpoint_beside), strict=True)
-
-
-def checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
-    """Return the leader epochs of the checkpoint beside a log, none if it cannot be read."""
-    with suppress(OSError, Kip33Error, ValueError):
-        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
-        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_BYTES).decode())
-    return ()
-
-
 _HAS_NO_PLACE: Final = (
     pc.field("topic").is_null()
     | pc.field("partition").is_null()
@@ -401,14 +368,6 @@ _HAS_NO_PLACE: Final = (
 def _placed(rows: pa.Table) -> pa.Table:
     """Return the rows of segments: those whose place in a partition is known."""
     return rows.filter(~_HAS_NO_PLACE)
-
-
-def _of_no_tier(rows: pa.Table) -> pa.Table:
-    """Return rows with the columns ADDED, all of them null."""
-    kinds = {name: pa.bool_() for name in _FLAGS}
-    for name in ADDED:
-        rows = rows.append_column(name, pa.nulls(rows.num_rows, kinds.get(name, pa.int64())))
-    return rows
 
 
 def _of_replicas(local: pa.Table, remote: pa.Table) -> pa.Table:

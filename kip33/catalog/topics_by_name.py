@@ -1,13 +1,12 @@
 """Which segments of a catalog are of an older topic: one that was deleted and created again."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip33.catalog.schema import SEGMENTS
 from kip33.rules.topics_of_a_name import LastChange, TopicsOfName, topics_of_name
 
 OF_A_LOG: Final = ("partition", "base_offset", "batches_crc32")
@@ -23,9 +22,9 @@ IS_AGE_UNSURE: Final = "is_age_unsure"
 """A column that `with_older_topics` adds: whether file times contradict that."""
 
 
-def with_older_topics(rows: pa.Table) -> pa.Table:
+def with_older_topics(rows: pa.Table, topics: Mapping[str, TopicsOfName] | None = None) -> pa.Table:
     """Return the rows of all segments of their topics with the columns IS_OLDER, IS_AGE_UNSURE."""
-    topics = topics_by_name(rows)
+    topics = topics_by_name(rows) if topics is None else topics
     older: Any = pa.repeat(pa.scalar(False), rows.num_rows)
     for name, known in topics.items():
         is_newest = pc.is_in(rows["topic_id"], value_set=pa.array(known.newest_ids, pa.string()))
@@ -34,15 +33,6 @@ def with_older_topics(rows: pa.Table) -> pa.Table:
     unsure = pa.array([name for name, known in topics.items() if known.is_unsure], pa.string())
     is_unsure = pc.is_in(rows["topic"], value_set=unsure)
     return rows.append_column(IS_OLDER, older).append_column(IS_AGE_UNSURE, is_unsure)
-
-
-def topics_of_segments(segments: Sequence[object]) -> dict[str, TopicsOfName]:
-    """Return what `topics_by_name` does, of objects with OF_TOPICS and `topic` as attributes."""
-    columns = {
-        name: pa.array([getattr(segment, name) for segment in segments], SEGMENTS.field(name).type)
-        for name in ("topic", *OF_TOPICS)
-    }
-    return topics_by_name(pa.table(columns))
 
 
 def topics_by_name(rows: pa.Table) -> dict[str, TopicsOfName]:

@@ -12,7 +12,9 @@ from kip33.catalog.catalog_answers import tiers_compared, undamaged_snapshots
 from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
+from kip33.catalog.logs import replica_lines
 from kip33.catalog.pruning import REMOVALS, Plan, Pruned, RemovalKind, prune
+from kip33.catalog.replica_findings import OF_REPLICAS, replica_notes
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.catalog.topic_totals import topic_totals
 from kip33.cli.catalog_orphans import catalog_orphans
@@ -122,6 +124,7 @@ def _overview_page(
     found = hole_totals(read_holes(*source))
     if found.by_hole:
         yield f"holes: {found.as_text()}; kip33 catalog holes shows them"
+    yield from replica_lines(replica_notes(source), OF_REPLICAS)
 
 
 _TOPIC_COLUMNS: Final = (

@@ -23,7 +23,6 @@ from kip33.cli.output import (
 )
 from kip33.cli.runs import CommandRun, runs
 from kip33.cli.times import Quantity
-from kip33.errors import unreadable_logs_text
 from kip33.restore.restore_request import Moment, RestoreOptions, RestoreQuestion, require_valid
 from kip33.rules.broker_directory import STRAY
 
@@ -110,11 +109,6 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
     summary = done.as_record()
     remarks = [*_remarks(summary)]
     partitions = summary.pop("partitions")
-    refused = [
-        f"{row['topic']}-{row['partition']}: {row['problem']}"
-        for row in partitions
-        if row["problem"]
-    ]
     return Output(
         page=lambda complete: _page({**complete, "partitions": partitions}),
         rows=[RowList("partitions", partitions, "partition")],
@@ -122,7 +116,7 @@ def restore(command: RestoreCommand, run: CommandRun) -> Output:
         more={"partitions": partitions},
         findings={
             "unreadable": OutputFinding(summary["unreadable_logs"], "log"),
-            "refused": OutputFinding(len(refused), "partition", lambda: refused),
+            "refused": OutputFinding(summary["partitions_refused"], "partition"),
         },
         incomplete=["unreadable"] if summary["unreadable_logs"] == summary["logs"] else [],
         refused=["refused"],
@@ -139,8 +133,6 @@ def _remarks(summary: Row) -> Iterator[str]:
         if row["problem"]:
             yield f"{name} is not restored: {row['problem']}"
     yield from (*summary["problems"], *summary["notes"])
-    if first := summary["unreadable_example"]:
-        yield unreadable_logs_text(summary["unreadable_logs"], first, of=summary["logs"])
     without_id = sorted(
         {row["topic"] for row in summary["partitions"] if not (row["problem"] or row["topic_id"])}
     )

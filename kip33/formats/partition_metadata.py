@@ -149,7 +149,7 @@ def parse_epoch_checkpoint(text: str) -> tuple[EpochStart, ...]:
     starts = []
     for number, line in enumerate(lines[2:], 3):
         match = _ENTRY.fullmatch(line)
-        if match is None:
+        if match is None or int(match[1]) > _MAX_INT32 or int(match[2]) > _MAX_INT64:
             raise ValueError(f"line {number}: {line[:80]!r} found, expected EPOCH OFFSET")
         starts.append(EpochStart(int(match[1]), int(match[2])))
     if len(starts) != int(lines[1]):

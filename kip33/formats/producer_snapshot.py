@@ -100,6 +100,20 @@ class ProducerSnapshot:
         """Return the first offset of each producer's open transaction, by producer id."""
         return {p.producer_id: p.first_offset for p in self.producers if p.first_offset >= 0}
 
+    def for_a_new_cluster(self) -> Self:
+        """The producers with an open transaction, without their last batch.
+
+        A new cluster gives producer ids from 0 again. It would take the first batch of a new
+        producer for a repeat of the last batch that an old one with this id has here.
+        """
+        return type(self)(
+            tuple(
+                p._replace(last_sequence=-1, last_offset=-1, offset_delta=0)
+                for p in self.producers
+                if p.first_offset >= 0
+            )
+        )
+
 
 def in_kafkas_order(states: Iterable[ProducerState]) -> tuple[ProducerState, ...]:
     """Return states, in the order in which a broker learned of them, in the order of its file.

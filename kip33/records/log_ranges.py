@@ -67,7 +67,7 @@ class LogRange(NamedTuple):
         """
         for segment in self.segments:
             known = segment.figures.valid_bytes if segment.figures else None
-            if known is None or segment.conflict:
+            if known is None:
                 continue
             if (size_bytes := readable_size(segment)) < known:
                 raise LogRangeError(
@@ -328,7 +328,7 @@ def unread(partitions: Sequence[PartitionSegments]) -> Iterator[str]:
     for partition in partitions:
         end = _end_of([one for one in partition if one.base_offset is not None])
         for one in partition:
-            if one.conflict or (one.base_offset is not None and one.base_offset < end):
+            if one.base_offset is not None and one.base_offset < end:
                 continue
             if why := one.refused or one.error or one.damage:
                 yield f"{one.log.uri}: {why}; its records are not read"
@@ -496,12 +496,12 @@ def _holes_in(found: LogRange) -> Iterator[str]:
     """Yield the places inside of a range at which offsets are surely missing."""
     for one in found.segments:
         missing = one.missing_before
-        if missing and found.first_offset < (one.base_offset or 0) < found.end_offset:
+        if missing and found.first_offset < (one.begin_offset or 0) < found.end_offset:
             yield missing
 
 
 def _begin_of(partition: PartitionSegments) -> int:
-    return partition[0].base_offset or 0
+    return partition[0].begin_offset or 0
 
 
 def _end_of(partition: PartitionSegments) -> int:

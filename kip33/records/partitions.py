@@ -1,16 +1,13 @@
 """The partitions of an archive or a catalog, each as the list of its segments.
 
-A partition that several brokers have is read from one log directory, the most complete one, as in a
-search. In an archive without a catalog a log counts with its size and its first offset.
-
-With tiered storage the segments of both tiers become one list: `catalog.tiers` says which of them
-make up the log. A segment may then end before its file does, and a remote one whose records differ
-from those of another segment has a conflict, which a reader reports as it reports damage.
+A partition that several brokers have, or both tiers of tiered storage, has one log: `catalog.logs`
+says which segments make it up, and which offsets of each. Of an archive without a catalog the
+copies of such a partition are scanned first (`records.scanned_copies`).
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -18,7 +15,6 @@ import numpy.typing as npt
 
 from kip33.archive.directory import Segment
 from kip33.archive.layouts import Layout, layout_of
-from kip33.archive.listing import with_topic_ids
 from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import LogWindow
 from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
@@ -31,34 +27,27 @@ from kip33.catalog.catalog import (
     choose,
     warn_caller,
 )
-from kip33.catalog.tiers import (
-    IS_DIFFERENT,
+from kip33.catalog.logs import (
+    CERTAINTY,
+    FROM,
     UNSURE_FROM,
     UNTIL,
-    CatalogSnapshot,
+    Logs,
     Row,
-    Tiers,
-    extent_of,
+    replica_lines,
     unsure_text,
 )
-from kip33.catalog.topics_by_name import topics_of_segments
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.errors import FileReadError, LocationError, counted
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.byte_sources import ReadInto
 from kip33.formats.names import parse_partition_dir
 from kip33.formats.partition_metadata import EpochStart
 from kip33.options import Path
-from kip33.rules.offset_holes import (
-    Extent,
-    Hole,
-    HoleKind,
-    OffsetSpan,
-    holes_between,
-    most_complete_of,
-)
+from kip33.records.scanned_copies import logs_of_archive
+from kip33.rules.offset_holes import Hole, HoleKind, OffsetSpan, holes_between
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
-from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -142,7 +131,6 @@ class ReadSegment(NamedTuple):
     smallest_timestamp: int | None = None  # of all records
     open_transactions: str | None = None  # at its end, see `rules.transaction_index`
     listed_bytes: int = 0  # to share the work of several tasks
-    extent: Extent = Extent()  # to compare replicas
     damage: str | None = None  # why a catalog's log is valid only in part
     refused: str | None = None  # why a broker would keep nothing of a catalog's log
     hole: Hole | None = None  # before it; after a log that no build has read it is not known
@@ -151,9 +139,8 @@ class ReadSegment(NamedTuple):
     span: Span | None = None  # None: the whole segment
     topic_id: str | None = None
     batches_crc32: int | None = None  # 0: it has no batch
-    last_modified_ms: int | None = None  # of the log
     unsure_from: int | None = None  # from here on its records may not be of the log
-    conflict: str | None = None  # why it is not read: another one has its offsets, other records
+    certainty: int | None = None  # of these records
     leader_epochs: tuple[EpochStart, ...] = ()  # and where they begin in it; empty: not known
 
     @property
@@ -176,10 +163,12 @@ class ReadSegment(NamedTuple):
     @property
     def offsets(self) -> OffsetSpan:
         """Return which offsets are read of it, and how many records."""
-        known = self.figures or HeaderFigures()
+        known, begin = self.figures or HeaderFigures(), self.begin_offset or 0
+        records = known.record_count
+        if records is not None:
+            records -= begin - (self.base_offset or 0)
         return OffsetSpan.of(
-            *(self.base_offset or 0, known.last_offset),
-            *(self.slice.until_offset, known.record_count),
+            *(begin, known.last_offset, self.slice.until_offset, records),
             is_empty=known.batch_count == 0 and not self.damage,
             is_damaged=self.figures is None or self.damage is not None,
         )
@@ -208,7 +197,7 @@ class ReadSegment(NamedTuple):
     def warnings(self, first_offset: int) -> list[str]:
         """Return what a reader from an offset on is told of the log, although it is read."""
         found = []
-        if (missing := self.missing_before) and first_offset < (self.base_offset or 0):
+        if (missing := self.missing_before) and first_offset < (self.begin_offset or 0):
             found.append(missing)
         if self.refused:
             found.append(
@@ -286,42 +275,38 @@ class Selection(NamedTuple):
     partitions: frozenset[int] | None = None
     log_dir: str | None = None  # None: one replica of each partition
 
-    def takes(self, segment: ReadSegment) -> bool:
-        """Return whether a segment is of such a partition; an unknown topic or number is."""
-        return (
-            matches(segment.topic, self.topics)
-            and (self.partitions is None or segment.partition in (None, *self.partitions))
-            and self.log_dir in (None, segment.log_dir)
-        )
+    def takes(self, topic: str | None, partition: int | None) -> bool:
+        """Return whether it has such a partition; an unknown topic or number is."""
+        is_asked = self.partitions is None or partition in (None, *self.partitions)
+        return is_asked and matches(topic, self.topics)
 
-    def of(self, segments: list[ReadSegment], tell: Tell) -> list[ReadSegment]:
-        """Return its segments, of the newest topic of each name unless a log_dir is given."""
-        topics: defaultdict[str | None, TopicsOfName] = defaultdict(TopicsOfName)
-        if self.log_dir is None:
-            topics.update(topics_of_segments(segments))
-        taken = [segment for segment in segments if self.takes(segment)]
-        for topic in sorted({one.topic or "" for one in taken}):
-            if topics[topic].is_unsure:
+    def tell_of(self, logs: Logs, tell: Tell) -> None:
+        """Say what was chosen, and what is not read, of the topics and copies of these logs."""
+        if self.log_dir is not None:
+            return
+        named: Any = logs.rows["topic"].unique().to_pylist()
+        for topic in sorted(topic for topic in logs.topics if topic in named):
+            if logs.topics[topic].is_unsure:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest records "
                     "is read, but its files are not the newest; give the log_dir to read another"
                 )
-            elif topics[topic].by_files:
+            elif logs.topics[topic].by_files:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest files is "
                     "read, because no catalog has the times of their records, and a copy may "
                     "change those of files; give the log_dir to choose"
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
-        for segment in taken:
-            if segment.topic_id is None and topics[segment.topic].is_older(None):
-                unknown[segment.topic or ""].add(segment.log_dir or "")
+        for row in logs.older.select(["topic", "partition", "topic_id", "log_dir"]).to_pylist():
+            is_asked = self.partitions is None or row["partition"] in self.partitions
+            if row["topic_id"] is None and is_asked:
+                unknown[row["topic"]].add(row["log_dir"] or "")
         for topic, log_dirs in sorted(unknown.items()):
             tell.left_out(
                 f"topic {topic}: {', '.join(map(repr, sorted(log_dirs)))} is not read: its topic "
                 "id is not known, and several topics have this name; give the log_dir to read it"
             )
-        return [one for one in taken if not topics[one.topic].is_older(one.topic_id)]
 
 
 def partitions_of(
@@ -345,18 +330,19 @@ def partitions_of(
         tiers = Tiers.newest(source.catalogs, tell.ignored, tell.unsure)
         return _of_catalogs(tiers, selection, tell)
     if isinstance(source, Segment):
-        return [[_of_listed(source, log_of(source, storage_options, filesystem))]]
+        log = log_of(source, storage_options, filesystem)
+        return [[_of_segment(source, log)]]
     place = place_on(source, storage_options, filesystem)
     if place.name.endswith(".log"):
         return [[_of_log(place)]]
     if catalog := catalog_unless_source(place, tell.unsure):
         return _of_catalogs(_newest(catalog, tell), selection, tell)
-    return _replicas(_of_archive(place, selection, layout_of(layout), tell), selection)
+    return _of_archive(place, selection, layout_of(layout), tell)
 
 
 def _of_archive(
     place: Location, selection: Selection, layout: Layout, tell: Tell
-) -> list[ReadSegment]:
+) -> list[PartitionSegments]:
     """Return the segments below a directory, or those in it if its name is not a partition's."""
     try:
         listing = require_segments(place, selection.topics, layout=layout)
@@ -364,11 +350,20 @@ def _of_archive(
         alone = _of_directory(place)
         if not alone:
             raise
-        return alone
-    if len(listing.log_dirs) > 1 and selection.log_dir is None:  # replicas of the same topic?
-        listing.table = with_topic_ids(place, listing.table).files
-    listed = [_of_listed(segment, segment.log(place)) for segment in listing.segments()]
-    return selection.of(listed, tell)
+        return [_in_order(sorted(alone, key=lambda one: one.base_offset or 0))]
+    logs = logs_of_archive(listing, layout, selection.log_dir, selection.partitions)
+    return _read(logs, selection, tell, _of_listed)
+
+
+def _of_segment(segment: Segment, log: Location) -> ReadSegment:
+    return ReadSegment(
+        LogSlice(log),
+        *(segment.log_dir, segment.topic, segment.partition, segment.base_offset),
+        segment.next_base_offset,
+        listed_bytes=segment.size_bytes or 0,
+        error=segment.error,
+        topic_id=segment.topic_id,
+    )
 
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
@@ -393,19 +388,15 @@ def _of_log(log: Location) -> ReadSegment:
     return ReadSegment(LogSlice(log), None, topic, partition, base_offset)
 
 
-def _of_listed(segment: Segment, log: Location) -> ReadSegment:
+def _of_listed(row: Row) -> ReadSegment:
     return ReadSegment(
-        LogSlice(log),
-        segment.log_dir,
-        segment.topic,
-        segment.partition,
-        segment.base_offset,
-        segment.next_base_offset,
-        listed_bytes=segment.size_bytes or 0,
-        extent=Extent(segment.size_bytes or 0, segment.base_offset),
-        error=segment.error,
-        topic_id=segment.topic_id,
-        last_modified_ms=segment.last_modified_ms,
+        LogSlice(Location.of(row["log_uri"]), None, row[FROM] or 0, row[UNTIL]),
+        *(row["log_dir"], row["topic"], row["partition"], row["base_offset"]),
+        listed_bytes=row["size_bytes"] or 0,
+        error=row["error"],
+        topic_id=row["topic_id"],
+        unsure_from=row[UNSURE_FROM],
+        certainty=row[CERTAINTY],
     )
 
 
@@ -418,20 +409,31 @@ def _of_catalogs(
 ) -> list[PartitionSegments]:
     """Return the partitions with the segments that make up their logs."""
     known, topics = _topics_in(source, selection)
-    rows = source.log_rows(_FROM_CATALOG, topics).to_pylist()
-    if known and not rows:
+    logs = source.logs(_FROM_CATALOG, topics, selection.log_dir)
+    if known and not logs.rows.num_rows:
         raise _nothing_of(selection, known)
-    firsts: dict[Any, str] = {}
-    for row in rows:
-        if not row[IS_DIFFERENT]:
-            firsts.setdefault(_start_of(row), row["log_uri"])
-    others = (firsts.get(_start_of(row), "another segment") for row in rows)
-    segments = [_of_row(row, other) for row, other in zip(rows, others, strict=True)]
-    return _replicas(selection.of(segments, tell), selection)
+    return _read(logs, selection, tell, _of_row)
 
 
-def _start_of(row: Row) -> Any:
-    return row["log_dir"], row["topic"], row["partition"], row["base_offset"]
+def _read(
+    logs: Logs, selection: Selection, tell: Tell, segment_of: Callable[[Row], ReadSegment]
+) -> list[PartitionSegments]:
+    """Return the selected partitions of some logs; `tell` gets what is to be said of them."""
+    selection.tell_of(logs, tell)
+    for line in replica_lines(
+        note for note in logs.notes if selection.takes(note.topic, note.partition)
+    ):
+        tell.unsure(line)
+    partitions: dict[tuple[Any, ...], PartitionSegments] = {}
+    for row in logs.rows.to_pylist():
+        if selection.takes(row["topic"], row["partition"]):
+            segment = segment_of(row)
+            alone = segment.log.parent.uri if segment.topic is None else ""
+            number = -1 if segment.partition is None else segment.partition
+            partitions.setdefault((segment.topic or "", number, alone), []).append(segment)
+    if not partitions:
+        raise _nothing_of(selection)
+    return [_in_order(partitions[key]) for key in sorted(partitions)]
 
 
 def _topics_in(
@@ -449,23 +451,18 @@ def _nothing_of(selection: Selection, known: Iterable[str | None] = ()) -> Locat
     return LocationError(f"no segments of {_shown(selection)} found{near}")
 
 
-def _of_row(row: Row, other: str) -> ReadSegment:
-    """Return a catalog row; only a log that a build has read gives facts.
-
-    `other` is the segment that one that differs has its offsets from.
-    """
+def _of_row(row: Row) -> ReadSegment:
+    """Return a catalog row; only a log that a build has read gives facts."""
     is_known = row["status"] in _KNOWN
     is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
-    conflict = (
-        f"{row['log_uri']}: the offsets of {other} and other records found, expected a copy; its "
-        "records are not read"
-    )
     is_cut = row[UNTIL] is not None  # then other transactions are open at its end
+    is_damaged = row["status"] == SegmentStatus.TRUNCATED and not is_cut
     return ReadSegment(
         slice=LogSlice(
             Location.of(row["log_uri"]),
             Location.of(row["index_uri"]) if row["index_uri"] else None,
-            until_offset=row[UNTIL],
+            row[FROM] or 0,
+            row[UNTIL],
         ),
         log_dir=row["log_dir"],
         topic=row["topic"],
@@ -474,39 +471,19 @@ def _of_row(row: Row, other: str) -> ReadSegment:
         figures=HeaderFigures(*map(row.get, HeaderFigures._fields)) if is_known else None,
         smallest_timestamp=row["smallest_timestamp"] if is_known else None,
         open_transactions=row["open_transactions"] if is_known and not is_cut else None,
-        damage=row["error"] if row["status"] == SegmentStatus.TRUNCATED else None,
+        damage=row["error"] if is_damaged else None,
         refused=row["error"] if is_refused else None,
         error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
-        extent=extent_of(row),
         topic_id=row["topic_id"],
         batches_crc32=row["batches_crc32"],
-        last_modified_ms=row["last_modified_ms"],
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         unsure_from=row[UNSURE_FROM],
-        conflict=conflict if row[IS_DIFFERENT] else None,
+        certainty=row[CERTAINTY],
         leader_epochs=tuple(
             map(EpochStart, row["leader_epochs"] or (), row["leader_epoch_offsets"] or ())
         ),
     )
-
-
-def _replicas(segments: Iterable[ReadSegment], selection: Selection) -> list[PartitionSegments]:
-    """Return each partition's segments, from the most complete replica unless one is selected."""
-    partitions: dict[tuple[Any, ...], dict[str, PartitionSegments]] = {}
-    for segment in segments:
-        alone = segment.log.parent.uri if segment.topic is None else ""
-        key = (segment.topic or "", -1 if segment.partition is None else segment.partition, alone)
-        replicas = partitions.setdefault(key, {})
-        replicas.setdefault(segment.log_dir or "", []).append(segment)
-    found = []
-    for key in sorted(partitions):
-        replicas = partitions[key]
-        best = most_complete_of({name: [one.extent for one in replicas[name]] for name in replicas})
-        found.append(_in_order(replicas[best or ""]))
-    if not found:
-        raise _nothing_of(selection)
-    return found
 
 
 def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
@@ -517,20 +494,20 @@ def unsure_line(partitions: Iterable[PartitionSegments]) -> str | None:
         return None
     first = unsure[0]
     more = f" and {counted(len(unsure) - 1, 'other partition')}" if len(unsure) > 1 else ""
-    return f"{first.topic}-{first.partition}{more}: {unsure_text(_unsure_from(first))}"
+    why = unsure_text(_unsure_from(first), first.certainty or 0)
+    return f"{first.topic}-{first.partition}{more}: {why}"
 
 
 def _unsure_from(segment: ReadSegment) -> int:
     return segment.unsure_from or 0
 
 
-def _in_order(segments: PartitionSegments) -> PartitionSegments:
-    """Return segments by base offset, local before remote; those without one come last.
+def _in_order(ordered: PartitionSegments) -> PartitionSegments:
+    """Return the segments of a log, each without what earlier ones have.
 
-    Each gets the next one's base offset, and is a slice without what earlier ones have.
+    Each gets the offset at which the next one begins.
     """
-    ordered = sorted(segments, key=lambda one: (one.base_offset is None, one.base_offset))
-    following = [*(segment.base_offset for segment in ordered[1:]), None]
+    following = [*(segment.begin_offset for segment in ordered[1:]), None]
     placed, end = [], 0
     for segment, offset, hole in zip(ordered, following, holes_before(ordered), strict=True):
         placed.append(segment.after(end)._replace(next_base_offset=offset, hole=hole))

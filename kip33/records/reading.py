@@ -103,7 +103,7 @@ class RecordChoice(TypedDict, total=False):
     log_dir: Annotated[
         str | None,
         Option(
-            "Only this log directory [default: the most complete replica of each partition].",
+            "Only this log directory [default: one log of all replicas of a partition].",
             metavar="NAME",
         ),
     ]

@@ -74,8 +74,7 @@ class RecordRequest(NamedTuple):
                 break
             if self.needs(segment):
                 needed.append(segment)
-            if not segment.conflict:
-                latest = max(latest, segment.reached_timestamp)
+            latest = max(latest, segment.reached_timestamp)
         return needed
 
     def needs(self, segment: ReadSegment) -> bool:

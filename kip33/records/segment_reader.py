@@ -105,9 +105,7 @@ class SegmentReader:
         for found in segments:
             segment = found.after(self.next_offset)
             self._is_disordered, self._last_in_segment = False, -1
-            if segment.conflict:  # others have its offsets
-                yield from self._faults.found(segment, CorruptSegmentError(segment.conflict, 0))
-            elif segment.has_new_offsets:
+            if segment.has_new_offsets:
                 for warning in segment.warnings(begun.request.limits.first_offset):
                     yield from self._faults.found(segment, CorruptSegmentError(warning, 0))
                 self._use(begun.request.inside(segment.slice))

@@ -48,8 +48,6 @@ class SegmentRows:
                 figures, problem = self._figures(segment)
                 for warning in segment.warnings(self._request.limits.first_offset):
                     problem = CorruptSegmentError(warning, 0)
-                if segment.conflict:
-                    problem = CorruptSegmentError(segment.conflict, 0)
                 if problem:
                     self._faults.seen(problem)
                 rows.append(self._row(segment, figures, problem))

@@ -27,7 +27,7 @@ def spans_of(segment: ReadSegment, request: RecordRequest, span_bytes: int) -> l
     last_offset = request.limits.last_offset
     is_end = segment.next_base_offset is None or segment.next_base_offset > last_offset
     stops = request.disorder_ms is not None or last_offset < RecordRequest().limits.last_offset
-    if 2 * segment.listed_bytes < 3 * span_bytes or segment.error or segment.conflict:
+    if 2 * segment.listed_bytes < 3 * span_bytes or segment.error:
         return [segment]
     if segment.warnings(request.limits.first_offset) or (stops and is_end):
         return [segment]

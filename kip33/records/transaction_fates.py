@@ -65,7 +65,7 @@ def _notice_of(
     if not asked.starting_at(end).needs(partition[-1]):
         return None
     producer = min(producer for producer, first in fates.open.items() if first == end)
-    begins_in = [one for one in partition if (one.base_offset or 0) <= end] or partition
+    begins_in = [one for one in partition if (one.begin_offset or 0) <= end] or partition
     return (
         f"{begins_in[-1].log.uri}: at offset {end} producer {producer} begins a transaction that "
         "is still open at the end of the log; read_committed ends before it"
@@ -129,9 +129,7 @@ def _fates_of(
     next_offset: int | None = None
     for number in range(begin, len(partition)):
         segment = partition[number]
-        if segment.conflict:
-            continue
-        base_offset = segment.base_offset or 0
+        base_offset = segment.begin_offset or 0
         if number > last_needed and _is_decided(fates, partition[last_needed + 1]):
             break
         if next_offset is not None and base_offset > next_offset and fates.open:
@@ -140,7 +138,7 @@ def _fates_of(
                 fates.lose(base_offset)
         next_offset = _pass(segment, fates, next_offset)
         if next_offset is None and number + 1 < len(partition):
-            fates.lose(partition[number + 1].base_offset or 0)
+            fates.lose(partition[number + 1].begin_offset or 0)
     return fates
 
 
@@ -164,7 +162,7 @@ def _scanned(segment: ReadSegment) -> ReadSegment:
 def _is_decided(fates: TransactionFates, segment: ReadSegment) -> bool:
     """Return whether no transaction that began before a segment is open."""
     oldest = fates.last_stable_offset
-    return oldest is None or oldest >= (segment.base_offset or 0)
+    return oldest is None or oldest >= (segment.begin_offset or 0)
 
 
 def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) -> int | None:
@@ -172,7 +170,7 @@ def _pass(segment: ReadSegment, fates: TransactionFates, first_new: int | None) 
 
     Batches are left out whose offsets an earlier segment has; these are below `first_new`.
     """
-    next_offset = max(segment.base_offset or 0, first_new or 0)
+    next_offset = max(segment.begin_offset or 0, first_new or 0)
     new = segment.after(next_offset).slice
     if segment.error:
         return None
@@ -209,7 +207,7 @@ def _known_start(partition: Sequence[ReadSegment], first_needed: int) -> tuple[i
         if segment.last_offset is None or segment.open_transactions is None:
             break
         following = partition[number + 1]
-        if following.base_offset != segment.last_offset + 1 and not is_compacted(following.hole):
+        if following.begin_offset != segment.last_offset + 1 and not is_compacted(following.hole):
             break
         if segment.open_transactions != UNCHANGED:
             return number + 1, open_from_json(segment.open_transactions, None)
@@ -232,7 +230,7 @@ def with_open_transactions(
         begin = segment.begin_offset or 0
         last = None if segment.damage else segment.last_offset
         is_before = last is not None and last < first_offset
-        if segment.conflict or is_before or begin >= end_offset:
+        if is_before or begin >= end_offset:
             continue
         if end is not None and begin > end and not is_compacted(segment.hole):
             fates.lose(begin)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kip33.catalog.catalog import Snapshot
 from kip33.catalog.holes import hole_key, hole_text
+from kip33.catalog.logs import LogNote
 from kip33.catalog.segment_findings import UNWRITTEN, FoundSegments, new_first
 from kip33.catalog.tier_findings import TierFinding
 from kip33.catalog.topic_totals import TopicTotals
@@ -22,6 +23,7 @@ from kip33.rules.policies import human_bytes
 from kip33.rules.search import NEWEST_KAFKA
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.suspicious_timestamps import Suspicion
+from kip33.rules.which_log import Kind
 from kip33.stores.locations import Location
 
 _LEVELS: Final = tuple(FindingLevel)
@@ -98,6 +100,7 @@ class FindingSources(NamedTuple):
     holes: pa.Table
     holes_before: pa.Table | None  # of the snapshot before; None: this is the first
     segments: Mapping[str, FoundSegments]  # by status, or `unwritten`
+    replicas: Sequence[LogNote]
     topics: Sequence[TopicTotals]
     words: CommandWords
     snapshot: Snapshot
@@ -112,6 +115,7 @@ def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
         *_between_tiers(sources),
         *_holes(sources),
         *_damage(sources),
+        *_replicas(sources),
         *_overlaps(sources),
         *_older_topics(sources),
         *_blocked(sources),
@@ -213,6 +217,44 @@ def _damage(sources: FindingSources) -> Iterator[ReportFinding]:
         if kind in (SegmentStatus.ARCHIVED, UNWRITTEN):
             command = sources.words.of_catalog("segments")
         yield ReportFinding(level, found.segments, text, examples, command, found.new)
+
+
+_REPLICAS: Final[Mapping[Kind, tuple[FindingLevel, str, str]]] = {
+    Kind.CONFLICT: (
+        FindingLevel.PROBLEM,
+        "partition",
+        "whose replicas have other bytes in the same leader epoch: which are right is not known",
+    ),
+    Kind.UNKNOWN: (
+        FindingLevel.WARNING,
+        "replica",
+        "without known leader epochs: a later leader may never have had these records",
+    ),
+    Kind.UNSURE: (
+        FindingLevel.WARNING,
+        "replica",
+        "with records of which no replica shows whether the log's leader had them",
+    ),
+    Kind.DIFFER: (
+        FindingLevel.WARNING,
+        "replica",
+        "with records that a later leader never had: the replicas differ, and these are not read",
+    ),
+    Kind.BEHIND: (
+        FindingLevel.NOTE,
+        "replica",
+        "with an earlier end than the log: another replica goes farther",
+    ),
+}
+
+
+def _replicas(sources: FindingSources) -> Iterator[ReportFinding]:
+    for kind, (level, what, why) in _REPLICAS.items():
+        found = [note.text for note in sources.replicas if note.kind == kind]
+        if found:
+            text = f"{counted(len(found), what)} {why}."
+            command = sources.words.of_catalog()
+            yield ReportFinding(level, len(found), text, tuple(found[:MOST_EXAMPLES]), command)
 
 
 def _overlaps(sources: FindingSources) -> Iterator[ReportFinding]:

@@ -21,6 +21,7 @@ from kip33.catalog.catalog import MOST_COMMIT_BYTES, Catalog, Choice, Snapshot
 from kip33.catalog.difference import SegmentChange, count_changes, difference
 from kip33.catalog.holes import HOLES, hole_totals, read_holes
 from kip33.catalog.partitions import names_in, topics_with_several_ids
+from kip33.catalog.replica_findings import replica_notes
 from kip33.catalog.segment_findings import read_segment_findings
 from kip33.catalog.tier_findings import compare_tiers
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
@@ -122,6 +123,7 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         if before and changes
         else None,
         segments=read_segment_findings(catalog, snapshot, before),
+        replicas=[*replica_notes(_both_tiers(local, request.remote))],
         topics=topics,
         words=words,
         snapshot=snapshot,
@@ -240,6 +242,11 @@ def _remote_facts(
         forecast=judged.forecast(),
         command=words.of_remote_retention(),
     )
+
+
+def _both_tiers(local: CatalogSnapshot, remote: CatalogSnapshot | None) -> CatalogSnapshot | Tiers:
+    """The place of the logs; what is left out of it is said elsewhere."""
+    return local if remote is None else Tiers.of(local, remote, warn=lambda _: None)
 
 
 def _between_tiers(

@@ -9,10 +9,11 @@ A partition without earlier segments and snapshots begins without producers, as 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
-from kip33.catalog.tiers import checkpoint_beside
-from kip33.errors import CorruptSegmentError, FileReadError, counted
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.names import segment_file_name
 from kip33.formats.partition_metadata import (
     LEADER_EPOCH_CHECKPOINT,
@@ -21,8 +22,10 @@ from kip33.formats.partition_metadata import (
     PartitionMetadata,
     epochs_from,
     format_epoch_checkpoint,
+    parse_epoch_checkpoint,
     truncate_epochs,
 )
+from kip33.formats.producer_snapshot import ProducerSnapshot
 from kip33.formats.transaction_index import TransactionIndex
 from kip33.indexing.partition_state import PartitionState
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
@@ -33,6 +36,10 @@ from kip33.rules.leader_epochs import EpochFall, with_later_epochs
 from kip33.rules.offset_holes import OffsetSpan
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import Open, complete_transactions
+from kip33.stores.files import read_whole
+from kip33.stores.locations import Location
+
+_MOST_CHECKPOINT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class FinishedPartition:
     files: Mapping[str, bytes] = field(default_factory=dict)
     start_offset: int = -1  # of the log
     notes: tuple[str, ...] = ()
+    producers_left_out: int = 0  # of its last `.snapshot`: they are of another cluster
 
     @property
     def first_base_offset(self) -> int:
@@ -92,7 +100,8 @@ def finish_partition(
 ) -> FinishedPartition:
     """Return the files of a partition whose segments, in order, have these facts.
 
-    With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`.
+    With a `leader_epoch` no later one is in the `leader-epoch-checkpoint`, and only producers with
+    an open transaction are in the `.snapshot` files: the cluster is a new one.
     """
     notes = [segment.note for segment in facts if segment.note]
     spans = [_span(*one) for one in zip(plan.segments, facts, strict=True)]
@@ -116,7 +125,7 @@ def finish_partition(
     for number, segment in enumerate(facts):
         if number:
             name = segment_file_name(segment.base_offset, "snapshot")
-            files[name] = state.producers.to_bytes()
+            files[name] = _snapshot(state, request).to_bytes()
         completed = complete_transactions(
             segment.transactions,
             state.producers.open_transactions,
@@ -133,8 +142,9 @@ def finish_partition(
             files[segment_file_name(segment.base_offset, "txnindex")] = index.to_bytes()
         state = state.after(segment.producers, segment.epochs)
     first, end = facts[0].base_offset, max(segment.end_offset for segment in facts)
+    last = _snapshot(state, request)
     if end > first:  # an empty last segment has this file already
-        files.setdefault(segment_file_name(end, "snapshot"), state.producers.to_bytes())
+        files.setdefault(segment_file_name(end, "snapshot"), last.to_bytes())
     start = end if plan.starts_at_end else min(max(first, plan.asked_start or 0), end)
     epochs = epochs_from(truncate_epochs(state.epochs, end), start)
     text = format_epoch_checkpoint(epochs) if epochs else ""  # the file of a new log is empty
@@ -143,7 +153,13 @@ def finish_partition(
         files[PARTITION_METADATA] = PartitionMetadata(plan.topic_id).to_bytes()
     if open_now := state.producers.open_transactions:
         notes.append(_left_open(open_now))
-    return FinishedPartition(plan, facts, None, files, start, tuple(notes))
+    left_out = len(state.producers.producers) - len(last.producers)
+    return FinishedPartition(plan, facts, None, files, start, tuple(notes), left_out)
+
+
+def _snapshot(state: PartitionState, request: RestoreRequest) -> ProducerSnapshot:
+    is_new_cluster = request.leader_epoch is not None
+    return state.producers.for_a_new_cluster() if is_new_cluster else state.producers
 
 
 def _span(segment: SourceSegment, facts: SegmentFacts) -> OffsetSpan:
@@ -195,10 +211,19 @@ def _left_open(open_now: Open) -> str:
     )
 
 
+def _checkpoint_beside(log: Location) -> tuple[EpochStart, ...]:
+    """The leader epochs of the checkpoint beside a log; none if it cannot be read."""
+    with suppress(OSError, Kip33Error, ValueError):
+        place = log.parent.child(LEADER_EPOCH_CHECKPOINT)
+        return parse_epoch_checkpoint(read_whole(place, most_bytes=_MOST_CHECKPOINT_BYTES).decode())
+    return ()
+
+
 def _state_before(plan: PartitionPlan) -> PartitionState:
     """Return the state before the first segment, without what cannot be read."""
-    # A replica's checkpoint may have epochs of another leader than uploaded the remote segments.
-    epochs = () if plan.remote_segments else checkpoint_beside(plan.segments[0].log)
+    # A replica's checkpoint may have epochs of another leader than the log's, if they parted.
+    has_parted = any(one.is_remote or one.outside_from is not None for one in plan.segments)
+    epochs = () if has_parted else _checkpoint_beside(plan.segments[0].log)
     segments = (*plan.earlier, plan.segments[0])
     found: PartitionState | None = None
     for first in reversed(range(len(segments))):

@@ -31,7 +31,6 @@ from kip33.restore.restore_complete import (
     complete,
     files_id_of,
     give_to_owner,
-    planned_summary,
     progress_of,
     remove_staging,
     remove_unfinished,
@@ -68,6 +67,10 @@ from kip33.stores.own_files import flush, flush_filesystems, is_flushing, remove
 from kip33.stores.progress import OnProgress, Phase, Progress, tell_nobody
 
 MOST_ATTEMPTS: Final = 3  # at logs that change while they are read
+_NOT_READ: Final = (
+    "the plan is that of the catalog, no log was read: the restore reads them, and also refuses "
+    "what is damaged since the build"
+)
 
 
 def restore(
@@ -104,23 +107,26 @@ def restore(
 
 
 def planned_or_begun(
-    request: RestoreRequest, on_progress: OnProgress = tell_nobody
+    request: RestoreRequest, engine: Engine, on_progress: OnProgress = tell_nobody
 ) -> dict[str, Any]:
     """Return the summary of a plan, or of an interrupted restore that is continued; no change.
 
-    Raises the errors of `plan_restore`, and RestoreError if another restore was begun, the disk is
-    too small, or a checkpoint of the log directory cannot be read.
+    An archive is read as the restore reads it. Of a catalog no log is read. Raises the errors of
+    `plan_restore`, and RestoreError if another restore was begun, the disk is too small, or a
+    checkpoint of the log directory cannot be read.
     """
     log_dir = request.log_dir
     journal = may_continue(request)
     if journal is None:
-        plan = plan_restore(request, on_progress, reads_ends=True)
-        plan = with_those_there(plan, _job(plan))
-        _require_space(plan, _job(plan))
-        require_checkpoints(log_dir)
-        return planned_summary(plan)
-    free_bytes = read_log_dir(log_dir).free_bytes
-    return _with_note(journal) | {"applied": False, "free_bytes": free_bytes}
+        if request.catalog is None:
+            plan, facts, notes = _read(request, engine, on_progress, is_dry=True)
+            finished = _finished(plan, facts)
+        else:
+            plan, finished, notes = _planned(request, on_progress), [], (_NOT_READ,)
+        summary = summary_of(plan, finished, notes, is_applied=False)
+    else:
+        summary = _with_note(journal) | {"applied": False}
+    return summary | {"free_bytes": read_log_dir(log_dir).free_bytes}
 
 
 def may_continue(request: RestoreRequest) -> RestoreJournal | None:
@@ -171,24 +177,30 @@ def _job(plan: RestorePlan) -> StagingJob:
     )
 
 
+def _planned(request: RestoreRequest, on_progress: OnProgress) -> RestorePlan:
+    plan = plan_restore(request, on_progress)
+    plan = with_those_there(plan, _job(plan))
+    _require_space(plan, _job(plan))
+    require_checkpoints(request.log_dir)
+    return plan
+
+
 def _read(
-    request: RestoreRequest, engine: Engine, on_progress: OnProgress
+    request: RestoreRequest, engine: Engine, on_progress: OnProgress, *, is_dry: bool = False
 ) -> tuple[RestorePlan, Sequence[SegmentFacts], tuple[str, ...]]:
-    """Stage all segments; return their plan, facts and notes.
+    """Stage all segments, or in a dry run only read them; return their plan, facts and notes.
 
     If a log changes meanwhile, the source is listed and read again.
     """
     notes: dict[str, None] = {}
     run_id = secrets.token_hex(8)
     for attempts_left in reversed(range(MOST_ATTEMPTS)):
-        plan = plan_restore(request, on_progress)
-        plan = with_those_there(plan, _job(plan))
-        job = _job(plan)._replace(run_id=run_id)
-        _require_space(plan, job)
-        require_checkpoints(request.log_dir)
-        _make_staging(plan, job)
-        copying = Work(Phase.COPYING)
-        results = engine.run_on_bins(job.files(), partial(stage_bin, job), work=copying)
+        plan = _planned(request, on_progress)
+        job = _job(plan)._replace(run_id=run_id, is_dry=is_dry)
+        if not is_dry:
+            _make_staging(plan, job)
+        work = Work(Phase.READING_LOGS if is_dry else Phase.COPYING)
+        results = engine.run_on_bins(job.files(), partial(stage_bin, job), work=work)
         facts = [of_segment for _, of_segment in sorted(results, key=itemgetter(0))]
         changed = [n for n, segment in enumerate(facts) if segment.has_changed]
         split = {job.segments[n].log.uri for n, segment in enumerate(facts) if segment.is_split}
@@ -207,11 +219,7 @@ def _staged(
     """Finish the staged partitions; return the journal for those that are complete."""
     log_dir = plan.request.log_dir
     staging = log_dir.child(RESTORE_STAGING)
-    of_segments = iter(facts)
-    staged = [
-        finish_partition(one, [*islice(of_segments, len(one.segments))], plan.request)
-        for one in plan.wanted
-    ]
+    staged = _finished(plan, facts)
     for partition in staged:
         _write_partition(staging, partition)
     with_files = [one for one in staged if one.problem is None]
@@ -220,16 +228,22 @@ def _staged(
             flush_filesystems([staging])
         except OSError as error:
             raise not_written(staging, error) from error
-    others = plan.log_dir.others({one.plan.name for one in with_files})
-    outcomes = {one.plan.name: one for one in staged}
-    marks = not plan.log_dir.is_cleanly_shut and not others
+    summary = summary_of(plan, staged, notes, is_applied=True)
     return RestoreJournal(
         plan.request.asked,
         tuple(_restored(log_dir, one) for one in with_files),
         run_in(log_dir),
-        marks,
-        summary_of(plan, outcomes, others=others, is_applied=True, notes=notes),
+        summary["clean_shutdown"] and not plan.log_dir.is_cleanly_shut,
+        summary,
     )
+
+
+def _finished(plan: RestorePlan, facts: Sequence[SegmentFacts]) -> list[FinishedPartition]:
+    of_segments = iter(facts)
+    return [
+        finish_partition(one, [*islice(of_segments, len(one.segments))], plan.request)
+        for one in plan.wanted
+    ]
 
 
 def _restored(log_dir: Location, staged: FinishedPartition) -> RestoredPartition:

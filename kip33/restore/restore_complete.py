@@ -28,7 +28,7 @@ from kip33.archive.log_directory import found_on_start, names_text
 from kip33.archive.log_start_offsets import checkpoint_text
 from kip33.archive.plans import JournalForm, inode_of
 from kip33.archive.sources import RESTORE_JOURNAL, RESTORE_STAGING
-from kip33.errors import PublishError, RestoreError
+from kip33.errors import PublishError, RestoreError, counted
 from kip33.formats.names import partition_dir_name
 from kip33.formats.partition_metadata import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -412,21 +412,20 @@ def begin_restore_journal(log_dir: Location, journal: RestoreJournal) -> None:
 
 def summary_of(
     plan: RestorePlan,
-    outcomes: Mapping[str, FinishedPartition],
+    finished: Sequence[FinishedPartition],
+    notes: Sequence[str],
     *,
-    others: Sequence[str],
     is_applied: bool,
-    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the summary; `outcomes` are by the names of partitions.
-
-    `others` are partitions of the log directory that are not restored.
-    """
+    """The summary of a plan whose partitions were `finished`; empty if no log was read."""
+    outcomes = {one.plan.name: one for one in finished}
+    done = [one for one in finished if one.problem is None]
+    refused = outcomes.keys() - {one.plan.name for one in done}
+    others = plan.log_dir.others({one.name for one in plan.wanted} - refused)
     rows = [_row(one, outcomes.get(one.name)) for one in plan.partitions]
     there = sum(row["is_there"] for row in rows)
     restored = [row for row in rows if row["problem"] is None and not row["is_there"]]
     unreadable = [*plan.problems, *_unreadable(plan, outcomes)]
-    done = [one for one in outcomes.values() if one.problem is None]
     return {
         "source": plan.request.source.uri,
         "remote_source": next((one.uri for one in plan.request.sources[1:]), None),
@@ -443,18 +442,11 @@ def summary_of(
         "bytes_linked": sum(one.bytes_linked for one in done),
         "bytes_there": sum(one.bytes_there for one in done),
         "clean_shutdown": plan.log_dir.is_cleanly_shut or not others,
-        "notes": [*notes, *plan.notes, *_notes(plan, rows, others)],
+        "notes": [*notes, *plan.notes, *_notes(plan, rows, others), *_left_out(done)],
         "problems": list(plan.problems),
         "partitions": rows,
         "partitions_there": there,
     }
-
-
-def planned_summary(plan: RestorePlan) -> dict[str, Any]:
-    """Return the summary of a plan that is not carried out."""
-    others = plan.log_dir.others({one.name for one in plan.wanted})
-    summary = summary_of(plan, {}, others=others, is_applied=False)
-    return summary | {"free_bytes": plan.log_dir.free_bytes}
 
 
 def _logs(plan: RestorePlan) -> int:
@@ -513,6 +505,16 @@ def _notes(
         yield from (one.line for one in found_on_start(plan.log_dir.place, replaced))
     if plan.request.leader_epoch is None:
         yield from _new_cluster(plan, rows)
+
+
+def _left_out(done: Sequence[FinishedPartition]) -> Iterator[str]:
+    if count := sum(one.producers_left_out for one in done):
+        yield (
+            f"{counted(count, 'producer')} left out of the .snapshot files: a new cluster "
+            "(--leader-epoch) gives their ids again, and it would not write a new producer's first "
+            "batch. Followers find them in the log: restore all replicas, or set "
+            "producer.id.expiration.ms below the age of the last records until they have copied it"
+        )
 
 
 def _new_cluster(plan: RestorePlan, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

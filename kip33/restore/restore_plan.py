@@ -50,7 +50,7 @@ from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
 from kip33.options import Path
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, find_partitions
-from kip33.restore.source_logs import with_end, with_split_logs
+from kip33.restore.source_logs import with_end, with_parts
 from kip33.rules.search import Exactness
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.offset_lookup import first_without_timestamp
@@ -112,12 +112,9 @@ class RestorePlan(NamedTuple):
         return tuple(segment for one in self.wanted for segment in one.segments)
 
 
-def plan_restore(
-    request: RestoreRequest, on_progress: OnProgress = tell_nobody, *, reads_ends: bool = False
-) -> RestorePlan:
-    """Return how the source is restored into the log directory; nothing is written.
+def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody) -> RestorePlan:
+    """How the source is restored into the log directory; nothing is written.
 
-    With `reads_ends` the last log of each partition is read, unless a catalog knows its end.
     Raises LocationError for a source or a log directory that cannot be used, RestoreError if there
     is no such partition.
     """
@@ -137,8 +134,8 @@ def plan_restore(
             plan = _in_log_dir(request, plan, log_dir)
         if plan.problem is None:
             start = starts.get((plan.replica, plan.topic, plan.partition))
-            plan = with_split_logs(request, _in_range(request, plan, start))
-        return with_end(plan, request, reads=reads_ends)
+            plan = with_parts(request, _in_range(request, plan, start))
+        return with_end(plan, request)
 
     plans = tuple(map_in_order(request.slowest, partitions, planned))
     return RestorePlan(request, plans, log_dir, problems, notes)
@@ -450,7 +447,9 @@ def _in_range(
         plan,
         segments=tuple(kept),
         earlier=tuple(chosen[:first]),
-        asked_start=max((n for n in (start, start_offset) if n is not None), default=None),
+        asked_start=max(
+            (n for n in (start, start_offset, chosen[0].from_offset) if n is not None), default=None
+        ),
         log_start=start_offset,
         starts_at_end=starts_at_end,
         notes=(*plan.notes, note) if note else plan.notes,
@@ -486,9 +485,10 @@ def _not_behind_untimed(
 
 def _searched(one: SourceSegment) -> SearchedSegment:
     return SearchedSegment(
-        *(one.log.uri, one.base_offset),
+        *(one.log.uri, one.source_base_offset),
         size_bytes=one.size_bytes,
         max_timestamp=one.max_timestamp,
+        from_offset=one.from_offset,
         until_offset=one.until_offset,
         status=SegmentStatus.UNVERIFIED if one.max_timestamp is None else SegmentStatus.OK,
     )

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final, NamedTuple, Self, TypedDict
 
 from kip33.archive import common_options as common
 from kip33.archive.moments import time_ms
-from kip33.catalog.tiers import CatalogSnapshot, Row, Tiers, extent_of
+from kip33.catalog.logs import FROM, Row
+from kip33.catalog.tiers import CatalogSnapshot, Tiers
 from kip33.formats.batch import MAX_INT32
 from kip33.formats.names import partition_dir_name, segment_file_name
 from kip33.formats.times import Time
 from kip33.options import Option, Path, declared, number_of
 from kip33.rules.index_builder import TopicSettings
-from kip33.rules.offset_holes import Extent, OffsetSpan
+from kip33.rules.offset_holes import OffsetSpan
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
 from kip33.stores.files import read_whole
@@ -68,8 +69,9 @@ class RestoreOptions(TypedDict, total=False):
     replica: Annotated[
         str | None,
         Option(
-            "Read this log directory of SOURCE, such as broker-1 [default: for each partition the "
-            "one with most bytes; of two tiers, with the latest leader epoch, then most offsets].",
+            "Read only this log directory of SOURCE, such as broker-1, and the remote tier "
+            "[default: all copies of a partition, as far as they are the log of its latest "
+            "leader].",
             metavar="LOG_DIR",
         ),
     ]
@@ -144,6 +146,11 @@ class RestoreOptions(TypedDict, total=False):
         ),
     ]
     allow_holes: Annotated[bool, "Restore partitions with missing offsets, too."]
+    allow_unsure: Annotated[
+        bool,
+        "Restore records, too, of which it is not known, or not true, that they are of the log of "
+        "a partition's latest leader. Without it the partition is refused.",
+    ]
     allow_cut: Annotated[
         bool,
         "Cut a damaged end of a partition's last log that is more than a tenth of the log, "
@@ -151,9 +158,8 @@ class RestoreOptions(TypedDict, total=False):
     ]
     dry_run: Annotated[
         bool,
-        "Show the plan and change nothing. Without a catalog only each partition's last log is "
-        "read, to show what would be cut, and what --from and --until need: other damage and "
-        "missing offsets are found with a catalog.",
+        "Show the plan and change nothing. An archive is read as the restore reads it. With a "
+        "catalog only what --from and --until need is read.",
     ]
     layout: common.LayoutName
     index_interval_bytes: common.IndexIntervalBytes
@@ -218,7 +224,7 @@ class RestoreRequest:
     topics: tuple[str, ...] = ()  # globs; empty: all
     partitions: frozenset[int] | None = None  # None: all
     layout: str = "kafka"
-    replica: str | None = None  # the log directory of the source; None: the most complete one
+    replica: str | None = None  # the only log directory of the source that is read
     settings: TopicSettings = field(default_factory=TopicSettings)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     from_ms: int | None = None
@@ -228,6 +234,7 @@ class RestoreRequest:
     leader_epoch: int | None = None  # the largest that batches have in the result
     is_linked: bool = False
     allow_holes: bool = False
+    allow_unsure: bool = False  # of records that may not be of the log
     allow_cut: bool = False  # of more than a tenth of a last log
     options: Mapping[str, Any] = field(default_factory=dict)  # of the command, for the journal
     to_split: frozenset[str] = frozenset()  # logs whose offsets span 2^31 or more, by a scan
@@ -280,33 +287,45 @@ class SourceSegment(NamedTuple):
     log_dir: str | None
     topic_id: str | None
     error: str | None
-    extent: Extent
     status: str
     valid_bytes: int | None = None
     last_offset: int | None = None
     record_count: int | None = None
     max_timestamp: int | None = None  # -1: no batch has one
-    batches_crc32: int | None = None  # 0: it has no batch
+    source_base_offset: int = 0  # of the log that is read
+    from_offset: int | None = None  # earlier records are of other segments, or were deleted
     until_offset: int | None = None  # from there on another segment has the log's records
-    unsure_from: int | None = None  # of two tiers, like the next two: see `catalog.tiers`
-    is_different: bool | None = None
-    is_remote: bool | None = None
+    unsure_from: int | None = None  # see `catalog.logs`, like the next two
+    certainty: int | None = None
+    outside_from: int | None = None
+    is_remote: bool | None = None  # null: there is one catalog
     is_last: bool = False  # of those that are restored of the partition
     cut_offset: int | None = None  # it is cut there, as Kafka truncates
     next_base_offset: int | None = None  # of the partition's next segment; None: it is the last
     part: LogPart | None = None  # None: the whole log
 
     @classmethod
-    def of(cls, row: Row) -> Self:
-        """Return the segment of a row, with its `log`, whose place in a partition is known."""
-        extent = extent_of(row)
-        if extent.last_offset is None:
-            extent = extent._replace(last_offset=row["base_offset"])
+    def of(cls, row: Row, *, is_first: bool) -> Self:
+        """The segment of a row of `catalog.logs` whose place in a partition is known.
+
+        A segment whose first records are not of the log begins where its first record of the log
+        is. The first one of a partition begins as it does: then the log starts inside of it.
+        """
         known = {name: row[name] for name in cls._fields if name in row}
+        known["source_base_offset"] = row["base_offset"]
         if row["size_bytes"] is None:
             error = row["error"] or "its size is not known"
             known |= {"size_bytes": 0, "status": SegmentStatus.UNREADABLE, "error": error}
-        return cls(extent=extent, **known)
+        if row[FROM] is not None and not is_first:
+            known["base_offset"] = row[FROM]
+            if row["record_count"] is not None:
+                known["record_count"] = row["record_count"] - (row[FROM] - row["base_offset"])
+        return cls(log=Location.of(row["log_uri"]), **known)
+
+    @property
+    def is_cut_before(self) -> bool:
+        """Whether its first batches are of other segments."""
+        return self.base_offset > self.source_base_offset and self.part is None
 
     @property
     def span(self) -> OffsetSpan:
@@ -317,12 +336,14 @@ class SourceSegment(NamedTuple):
     @property
     def is_split(self) -> bool:
         """Return whether a catalog shows that Kafka splits its log."""
-        return self.status == SegmentStatus.INVALID and self.last_offset is not None
+        is_invalid = self.status == SegmentStatus.INVALID and self.last_offset is not None
+        return is_invalid and not self.is_cut_before
 
     @property
     def end(self) -> LogEnd | None:
         """Return how its log ends; None if no build has read it, or Kafka splits it."""
-        if self.is_split or self.part or self.valid_bytes is None:
+        is_part = self.is_split or self.part or self.is_cut_before or self.until_offset is not None
+        if is_part or self.valid_bytes is None:
             return None
         is_damaged = self.status == SegmentStatus.TRUNCATED
         return LogEnd(self.size_bytes, self.valid_bytes, is_damaged, self.span.end, self.error)

@@ -1,26 +1,23 @@
-"""The partitions of a restore's source: the replica of each that is restored, and its problems.
+"""The partitions of a restore's source: the segments that make up each log, and its problems.
 
-The segments come from a listing, from a catalog, or from the catalogs of two tiers: then those of
-each replica are its own and the remote ones that its log directory does not have.
+The segments come from a listing, from a catalog, or from the catalogs of two tiers. `catalog.logs`
+says which copy of a partition has its log at which offset: a segment may be restored in part, and
+the next one may be of another broker or of the remote tier.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from operator import attrgetter
-from typing import Final, NamedTuple, Self
+from itertools import islice, pairwise
+from typing import Final, NamedTuple, TypeAlias
 
-from kip33.archive.layouts import KAFKA, layout_of
-from kip33.archive.listing import (
-    segments_of,
-    with_log_dirs_by_topic_id,
-    with_neighbours,
-    with_topic_ids,
-)
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kip33.archive.layouts import layout_of
+from kip33.archive.listing import with_topic_ids
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.tiers import Row, unsure_text
-from kip33.catalog.topics_by_name import topics_of_segments
+from kip33.catalog.logs import IS_REMOTE, Logs, logs_of, replica_lines, unsure_text
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -28,11 +25,11 @@ from kip33.formats.names import (
     partition_dir_name,
     two_directories_in,
 )
+from kip33.records.scanned_copies import logs_of_archive
 from kip33.restore.restore_request import PartitionName, RestoreRequest, SourceSegment
-from kip33.rules.offset_holes import HoleKind, OffsetSpan, holes_between, most_complete_of
+from kip33.rules.offset_holes import HoleKind, OffsetSpan, holes_between
 from kip33.rules.policies import require_topics
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.rules.topics_of_a_name import TopicsOfName
 from kip33.stores.locations import Location
 from kip33.stores.progress import OnProgress, tell_nobody
 
@@ -41,11 +38,9 @@ _NO_METADATA: Final = (
     f"{METADATA_TOPIC} is left out: it has the cluster's metadata, no records of topics; a broker "
     "gets it from the other controllers, or from kafka-storage.sh format"
 )
-UPLOADED_TWICE: Final = ("aiven", "hdfs-rsm", "local-tiered")  # layouts with ids of segments
 _COLUMNS: Final = (
     *("log_uri", "log_dir", "topic", "partition", "base_offset", "size_bytes", "last_modified_ms"),
     *("error", "topic_id", "status", "valid_bytes", "last_offset", "record_count", "max_timestamp"),
-    "batches_crc32",
 )
 
 
@@ -63,7 +58,7 @@ class PartitionPlan:
 
     topic: str
     partition: int
-    replica: str  # the log directory in the source
+    replica: str  # the log directory in the source that has the log's end
     replicas: int
     segments: tuple[SourceSegment, ...] = ()
     topic_id: str | None = None
@@ -95,7 +90,7 @@ class PartitionPlan:
 
 
 class FoundPartitions(NamedTuple):
-    """The chosen replica of each partition by topic and number, and what is not restored."""
+    """The partitions by topic and number, and what is not restored."""
 
     partitions: list[PartitionPlan]
     problems: tuple[str, ...]  # of directories that cannot be listed
@@ -105,141 +100,75 @@ class FoundPartitions(NamedTuple):
 def find_partitions(
     request: RestoreRequest, on_progress: OnProgress = tell_nobody
 ) -> FoundPartitions:
-    """Return the partitions of a source, each with the replica to restore.
+    """The partitions of a source, each with the segments that make up its log.
 
     Raises LocationError if there are no segments, RestoreError if none is of such a partition,
     CatalogError for a damaged catalog.
     """
     if request.catalog is None:
-        rows, notes = _listed(request, on_progress)
+        logs, copies, notes = _listed(request, on_progress)
     else:
-        rows, notes = _catalogued(request), []
-    found: list[SourceSegment] = []
+        logs, copies, notes = _catalogued(request)
+    partitions: dict[PartitionName, list[SourceSegment]] = {}
     problems: dict[str, None] = {}
-    for row in rows:
+    for row in logs.rows.to_pylist():
         if None in (row["topic"], row["partition"], row["base_offset"]):
-            problems[f"{row['log'].uri}: {row['error']}; its segments are not restored"] = None
-        else:
-            found.append(SourceSegment.of(row))
-    if any(one.topic == METADATA_TOPIC for one in found):
-        notes.append(_NO_METADATA)
-    by_topic = _ByTopic.of(request, found)
-    notes += by_topic.older_topics()
-    partitions = [
-        one
-        for key in sorted({*by_topic.replicas, *by_topic.unknown})
-        if (one := _of_known_topic(request, key, by_topic))
-    ]
-    if not partitions:
+            problems[f"{row['log_uri']}: {row['error']}; its segments are not restored"] = None
+        elif row["topic"] == METADATA_TOPIC:
+            notes[_NO_METADATA] = None
+        elif request.partitions is None or row["partition"] in request.partitions:
+            segments = partitions.setdefault((row["topic"], row["partition"]), [])
+            segments.append(SourceSegment.of(row, is_first=not segments))
+    of_these = (one for one in logs.notes if (one.topic, one.partition) in partitions)
+    notes |= dict.fromkeys([*_older_topics(logs), *replica_lines(of_these)])
+    unknown = _of_unknown_topics(logs, request)
+    plans = []
+    for name in sorted({*partitions, *unknown}):
+        segments = partitions.get(name, [])
+        replica = segments[-1].log_dir if segments else None
+        plan = PartitionPlan(*name, replica or "", max(1, len(copies.get(name, ()))))
+        problem = unknown.get(name)
+        plans.append(
+            replace(plan, problem=problem) if problem else _with_segments(request, plan, segments)
+        )
+    if not plans:
         places = " and ".join(one.uri for one in request.sources)
         raise RestoreError(
             f"{places}: no segment of such a partition found; check --topic, --partitions and "
             "--replica" + "".join(f"; {note}" for note in notes)
         )
-    return FoundPartitions(partitions, tuple(problems), tuple(notes))
+    return FoundPartitions(plans, tuple(problems), tuple(notes))
 
 
-class _ByTopic(NamedTuple):
-    """The segments of the newest topic of each name, and those of others."""
-
-    topics: Mapping[str, TopicsOfName]
-    replicas: dict[PartitionName, dict[str, list[SourceSegment]]]
-    unknown: dict[PartitionName, SourceSegment]  # one whose topic is not known
-    older: dict[tuple[str, str], set[tuple[str, int]]]  # topic and id -> log_dir and partition
-
-    @classmethod
-    def of(cls, request: RestoreRequest, found: Sequence[SourceSegment]) -> Self:
-        """Return the segments of the asked partitions; `--replica` says of which topic it is."""
-        asked = [one for one in found if request.replica in (None, one.log_dir)]
-        sorted_ = cls(topics_of_segments(asked), {}, {}, {})
-        for segment in found:
-            is_asked = request.partitions is None or segment.partition in request.partitions
-            if is_asked and segment.topic != METADATA_TOPIC:
-                sorted_._add(segment, is_named=request.replica is not None)
-        return sorted_
-
-    def _add(self, segment: SourceSegment, *, is_named: bool) -> None:
-        topic, partition = segment.topic, segment.partition
-        log_dir, topic_id = segment.log_dir or "", segment.topic_id
-        is_older = self.topics.get(topic, TopicsOfName()).is_older(topic_id)
-        if not is_older or (is_named and topic_id is None):
-            self.replicas.setdefault((topic, partition), {}).setdefault(log_dir, []).append(segment)
-        elif topic_id is None:
-            self.unknown[topic, partition] = segment
-        else:
-            self.older.setdefault((topic, topic_id), set()).add((log_dir, partition))
-
-    def older_topics(self) -> list[str]:
-        """Return a line for each topic that was deleted."""
-        older = sorted(self.older.items())
-        return [_older_topic(*key, self.topics[key[0]], where) for key, where in older]
+def _older_topics(logs: Logs) -> Iterator[str]:
+    """Yield a line that names each topic that was deleted, and where its partitions are."""
+    older: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    for row in logs.older.filter(pc.is_valid(logs.older["topic_id"])).to_pylist():
+        where = older.setdefault((row["topic"], row["topic_id"]), set())
+        where.add((row["log_dir"] or "", row["partition"]))
+    for (topic, topic_id), where in sorted(older.items()):
+        topics = logs.topics[topic]
+        log_dirs = ", ".join(sorted({log_dir for log_dir, _ in where if log_dir}))
+        numbers = ", ".join(str(number) for number in sorted({number for _, number in where}))
+        remedy = "give --replica to restore it" if log_dirs else "give its directories as SOURCE"
+        by_files = " (by the times of its files, which a copy may change)" * topics.by_files
+        yield (
+            f"topic {topic}: the newest topic of this name{by_files}, with the id "
+            f"{' or '.join(topics.newest_ids)}, is restored; an older one with the id {topic_id} "
+            f"is left out ({log_dirs or 'SOURCE'}, partitions {numbers}): {remedy}"
+        )
 
 
-def _older_topic(
-    topic: str, topic_id: str, topics: TopicsOfName, where: set[tuple[str, int]]
-) -> str:
-    """Return the line that names a topic that was deleted, and where its partitions are."""
-    log_dirs = ", ".join(sorted({log_dir for log_dir, _ in where if log_dir}))
-    numbers = ", ".join(str(number) for number in sorted({number for _, number in where}))
-    remedy = "give --replica to restore it" if log_dirs else "give its directories alone as SOURCE"
-    by_files = " (by the times of its files, which a copy may change)" if topics.by_files else ""
-    return (
-        f"topic {topic}: the newest topic of this name{by_files}, with the id "
-        f"{' or '.join(topics.newest_ids)}, is restored; an older one with the id {topic_id} is "
-        f"left out ({log_dirs or 'SOURCE'}, partitions {numbers}): {remedy}"
-    )
-
-
-def _of_known_topic(
-    request: RestoreRequest, name: PartitionName, by_topic: _ByTopic
-) -> PartitionPlan | None:
-    """Return the chosen replica; a problem if the topic of a segment is not known."""
-    chosen = _chosen(request, *name, by_topic.replicas.get(name, {}))
-    unknown = by_topic.unknown.get(name)
-    if unknown is None:
-        return chosen
-    plan = chosen or PartitionPlan(*name, unknown.log_dir or "", 1)
-    return replace(
-        plan,
-        problem=f"{unknown.log.parent.uri}: its topic id is not known, and there are several "
-        "topics of this name; give --replica",
-    )
-
-
-def _chosen(
-    request: RestoreRequest, topic: str, partition: int, replicas: dict[str, list[SourceSegment]]
-) -> PartitionPlan | None:
-    """Return the replica to restore: the most complete of those without a known problem."""
-    by_replica = {}
-    for replica, segments in replicas.items():
-        if request.replica in (None, replica):
-            in_order = attrgetter("base_offset", "log.uri")
-            segments = sorted(_without_second_uploads(request, segments), key=in_order)
-            one = PartitionPlan(topic, partition, replica, len(replicas))
-            by_replica[replica] = _with_segments(request, one, segments)
-    good = [replica for replica, one in by_replica.items() if one.problem is None]
-    extents = {replica: [one.extent for one in replicas[replica]] for replica in good or by_replica}
-    chosen = most_complete_of(extents)
-    return None if chosen is None else by_replica[chosen]
-
-
-def _without_second_uploads(
-    request: RestoreRequest, segments: list[SourceSegment]
-) -> Iterator[SourceSegment]:
-    """Yield the segments, of uploads with one base offset only the largest, then the latest.
-
-    A broker uploads a segment again, under another id, if the first attempt was not completed. What
-    two tiers show to be different is not such an attempt.
-    """
-    uploads: dict[int, list[SourceSegment]] = {}
-    is_uploaded = request.layout in UPLOADED_TWICE
-    for segment in segments:
-        if is_uploaded and segment.is_remote is not False and not segment.is_different:
-            uploads.setdefault(segment.base_offset, []).append(segment)
-        else:
-            yield segment
-    for same in uploads.values():
-        yield max(same, key=lambda one: (one.size_bytes, one.last_modified_ms or 0, one.log.uri))
+def _of_unknown_topics(logs: Logs, request: RestoreRequest) -> dict[PartitionName, str]:
+    """Why partitions are refused that may be of any of several topics of their name."""
+    unknown = logs.older.filter(pc.is_null(logs.older["topic_id"])).to_pylist()
+    return {
+        (row["topic"], row["partition"]): f"{Location.of(row['log_uri']).parent.uri}: its topic id "
+        "is not known, and there are several topics of this name; give --replica"
+        for row in unknown
+        if request.replica is None
+        and (request.partitions is None or row["partition"] in request.partitions)
+    }
 
 
 def _with_segments(
@@ -254,9 +183,14 @@ def _with_segments(
         for segment, next_base in zip(segments, next_bases, strict=True)
     )
     topic_id = next((one.topic_id for one in segments if one.topic_id), None)
-    unsure = [one.unsure_from for one in segments if one.unsure_from is not None]
-    notes = (unsure_text(min(unsure)),) if unsure else ()
+    notes = tuple(islice(_unsure(segments), 1))
     return replace(plan, segments=chosen, own_topic_id=topic_id, notes=notes)
+
+
+def _unsure(segments: Sequence[SourceSegment]) -> Iterator[str]:
+    for one in segments:
+        if one.unsure_from is not None:
+            yield unsure_text(one.unsure_from, one.certainty or 0)
 
 
 def _problems(request: RestoreRequest, topic: str, segments: list[SourceSegment]) -> Iterator[str]:
@@ -280,44 +214,50 @@ def _problems(request: RestoreRequest, topic: str, segments: list[SourceSegment]
                 f"{before.log.uri} and {after.log.uri} have the same base offset; which one is "
                 "right is not known: remove the other one"
             )
-        if before.status == SegmentStatus.TRUNCATED:
+        if before.status == SegmentStatus.TRUNCATED and before.until_offset is None:
             yield f"{before.log.uri}: {before.error}; {ONLY_THE_LAST}"
+    if not request.allow_unsure:
+        yield from (f"{why}; give --allow-unsure to restore them, too" for why in _unsure(segments))
     spans = [segment.span for segment in segments]
     if request.catalog and not request.allow_holes:
         yield from (text for text, is_certain in missing_between(spans) if is_certain)
     yield from overlaps_between(spans)
 
 
-def _listed(request: RestoreRequest, on_progress: OnProgress) -> tuple[list[Row], list[str]]:
-    """Return the rows of an archive with their topic ids, and a line on ids that are damaged.
+_Found: TypeAlias = tuple[Logs, dict[PartitionName, set[str]], dict[str, None]]
+"""The logs, the log directories of each partition, and notes."""
 
-    As `kip33 build`, which writes the ids into a catalog.
-    """
+
+def _listed(request: RestoreRequest, on_progress: OnProgress) -> _Found:
+    """The logs of an archive, and a line on topic ids that are damaged."""
     source, layout = request.source, layout_of(request.layout)
     listing = require_segments(source, request.topics, layout=layout, on_progress=on_progress)
-    files, warnings = with_topic_ids(source, listing.table)
-    if layout != KAFKA:  # where log_dir is a path
-        files = with_neighbours(with_log_dirs_by_topic_id(files))
-    found: list[Row] = [
-        dict.fromkeys(_COLUMNS)
-        | segment._asdict()
-        | {
-            "log": segment.log(source) if segment.path else source,
-            "base_offset": None if segment.is_directory else segment.base_offset,
-            "status": SegmentStatus.UNVERIFIED,
-        }
-        for segment in segments_of(files)
-    ]
-    return found, [*warnings]
+    listing.table, warnings = with_topic_ids(source, listing.table)
+    logs = logs_of_archive(listing, layout, request.replica, request.partitions)
+    return logs, _log_dirs(listing.table, logs), dict.fromkeys(warnings)
 
 
-def _catalogued(request: RestoreRequest) -> list[Row]:
+def _catalogued(request: RestoreRequest) -> _Found:
     assert request.catalog is not None
     known = request.catalog.topics()
     require_topics(request.topics, known)
     topics = [*(topic for topic in known if matches(topic, request.topics)), None]
-    rows = request.catalog.log_rows(_COLUMNS, topics).to_pylist()
-    return [row | {"log": Location.of(row["log_uri"])} for row in rows]
+    rows = request.catalog.copies(_COLUMNS, topics)
+    logs = logs_of(rows, request.replica)
+    is_local = pc.invert(pc.fill_null(rows[IS_REMOTE], False))
+    return logs, _log_dirs(rows.filter(is_local), logs), {}
+
+
+def _log_dirs(rows: pa.Table, logs: Logs) -> dict[PartitionName, set[str]]:
+    """The log directories that have segments of each partition's newest topic."""
+    key = ["topic", "partition", "log_dir"]
+    each, older = (
+        {tuple(row.values()) for row in some.select(key).to_pylist()} for some in (rows, logs.older)
+    )
+    found: dict[PartitionName, set[str]] = {}
+    for topic, partition, log_dir in each - older:
+        found.setdefault((topic, partition), set()).add(log_dir or "")
+    return found
 
 
 def overlaps_between(spans: Sequence[OffsetSpan]) -> Iterator[str]:

@@ -21,9 +21,9 @@ from kip33.restore.restore_complete import RestoredPartition, has_offsets
 from kip33.restore.restore_plan import RestorePlan
 from kip33.restore.restore_request import RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan, RestoredBefore
-from kip33.restore.restored_segment import STAGED_KINDS, RestoredSegment, SegmentFacts, StagingJob
+from kip33.restore.restored_segment import STAGED_KINDS, DrySegment, SegmentFacts, StagingJob
 from kip33.stores.concurrently import map_in_order
-from kip33.stores.files import opened, read_whole, scanned
+from kip33.stores.files import opened, read_whole
 from kip33.stores.locations import Location
 
 _MOST_BYTES: Final = 1 << 31  # of a small file or an index
@@ -47,7 +47,7 @@ class _DiffersError(Exception):
     """Something is not as a restore would write it."""
 
 
-class _ComparedSegment(RestoredSegment):
+class _ComparedSegment(DrySegment):
     """A segment whose files are there: its `facts` compare them with those that it would write.
 
     They raise _DiffersError if one is another.
@@ -58,12 +58,8 @@ class _ComparedSegment(RestoredSegment):
         self._places = {kind: directory.child(segment.file_name(kind)) for kind in self._places}
         self._log = self._places["log"]
 
-    def _remove_files(self) -> None:
-        pass
-
     def _copied(self) -> tuple[BuiltIndexes, bool]:
-        with scanned(self._segment.log) as (of_log, log_bytes, _):
-            read_into = self._part_of(of_log, log_bytes)
+        with self._opened() as read_into:
             index = self._scan(read_into, self._segment.size_bytes)
             if self._later_epochs or not self._is_kept(index):
                 raise _DiffersError
@@ -78,9 +74,6 @@ class _ComparedSegment(RestoredSegment):
                         raise _DiffersError
             self._require_unchanged()
         return index, False
-
-    def _truncate(self, size_bytes: int) -> None:
-        pass  # it was compared up to there
 
     def _write(self, kind: str, content: bytes) -> None:
         _require_same(self._places[kind], content)

@@ -150,6 +150,7 @@ class StagingJob(NamedTuple):
     native: bool = True  # loading compiled code takes as long as a small restore
     run_id: str = ""  # in the file `run`
     allow_cut: bool = False  # of more than a tenth of a last log
+    is_dry: bool = False  # logs are read, and nothing is written
 
     def files(self) -> pa.Table:
         """Return the segments as a table that an engine divides; `number` is that in the job."""
@@ -186,11 +187,13 @@ def stage_bin(job: StagingJob, number: int, files: pa.Table) -> Iterator[tuple[i
     Raises PublishError if a file cannot be written, RestoreError if this machine does not have the
     log directory.
     """
-    job.require_shared()
+    if not job.is_dry:
+        job.require_shared()
     set_flushing(job.is_flushed)
+    kind = DrySegment if job.is_dry else RestoredSegment
 
     def staged(segment: int) -> tuple[int, SegmentFacts]:
-        return segment, RestoredSegment(job, job.segments[segment]).stage()
+        return segment, kind(job, job.segments[segment]).stage()
 
     waiting: list[tuple[int, SegmentFacts]] = []
     numbers: list[int] = files["number"].to_numpy().tolist()
@@ -198,7 +201,7 @@ def stage_bin(job: StagingJob, number: int, files: pa.Table) -> Iterator[tuple[i
         job.source, numbers, staged, held_bytes=lambda segment: job.segments[segment].size_bytes
     )
     for segment, facts in done:
-        if not facts.was_there:
+        if not (facts.was_there or job.is_dry):
             waiting.append((segment, facts))
         waiting_bytes = sum(one.kept_bytes for _, one in waiting)
         if waiting_bytes >= _FLUSHED_BYTES or len(waiting) >= _FLUSHED_SEGMENTS:
@@ -251,11 +254,7 @@ class RestoredSegment:
         Faults of the source are the result's `problem`, and then no file is left. Raises
         PublishError if a file cannot be written.
         """
-        facts = self._earlier_facts()
-        if facts is None:
-            remove(self._facts_place)
-            facts = self.facts()
-        return facts
+        return self._earlier_facts() or self.facts()
 
     def write_facts(self, facts: SegmentFacts) -> None:
         """Write the facts, by which a later run knows that the segment is staged."""
@@ -301,7 +300,7 @@ class RestoredSegment:
             index = self._cut(index)
             self._write_epochs(index.valid_bytes)
             try:
-                with opened(self._log) as (read_into, _):
+                with self._opened() as read_into:
                     producers = read_changes(self._producers, read_into)
             except CorruptSegmentError as error:
                 problem = f"{self._segment.log.uri}: {error}"
@@ -337,7 +336,7 @@ class RestoredSegment:
             write_new(self._places[kind].path, content)
 
     def _remove_files(self) -> None:
-        for place in self._places.values():
+        for place in (self._facts_place, *self._places.values()):
             remove(place)
 
     def _copied(self) -> tuple[BuiltIndexes, bool]:
@@ -351,7 +350,7 @@ class RestoredSegment:
             if self._may_be_linked:
                 index = self._scan(read_into, size_bytes)
                 self._require_unchanged()
-                if index.recovered_status == SegmentStatus.OK and not self._later_epochs:
+                if self._is_linked(index):
                     with _target_errors(self._log):
                         os.link(os.path.realpath(segment.log.path), self._log.path)
                     return index, True
@@ -365,6 +364,10 @@ class RestoredSegment:
                     os.truncate(descriptor, index.valid_bytes)
             self._require_unchanged()
         return index, False
+
+    def _is_linked(self, index: BuiltIndexes) -> bool:
+        is_good = index.recovered_status == SegmentStatus.OK
+        return self._may_be_linked and is_good and not self._later_epochs
 
     def _part_of(self, of_log: ReadInto, log_bytes: int) -> ReadInto:
         """Return what reads the segment's bytes; CorruptSegmentError if the log's size changed."""
@@ -451,8 +454,14 @@ class RestoredSegment:
         if size_bytes is None or size_bytes >= index.valid_bytes:
             return index
         self._truncate(size_bytes)
-        with opened(self._log) as (read_into, _):
+        with self._opened() as read_into:
             return self._scan(read_into, size_bytes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ReadInto]:
+        """Open the log in the log directory."""
+        with opened(self._log) as (read_into, _):
+            yield read_into
 
     def _truncate(self, size_bytes: int) -> None:
         with _target_errors(self._log):
@@ -470,16 +479,51 @@ class RestoredSegment:
                 os.pwrite(file.fileno(), data, position + _LEADER_EPOCH_POSITION)
 
     def _is_kept(self, index: BuiltIndexes) -> bool:
-        is_cut = index.status == SegmentStatus.TRUNCATED and self._segment.is_last
+        is_cut = index.status == SegmentStatus.TRUNCATED
+        is_cut &= self._segment.is_last or self._goes_on(index)
         return is_cut or index.status in UNDAMAGED_STATUSES
+
+    def _goes_on(self, index: BuiltIndexes) -> bool:
+        """Whether another segment has what follows the valid batches."""
+        until_offset = self._segment.until_offset
+        return until_offset is not None and index.end_offset >= until_offset
 
     def _problem(self, index: BuiltIndexes) -> tuple[str | None, str | None]:
         """Return why the segment cannot be restored, and a note if its end is left out."""
         uri = self._segment.log.uri
+        if self._goes_on(index):
+            return None, None
         if self._is_kept(index):
             return CutEnd.of(uri, end_of(index), allow_cut=self._job.allow_cut)
         is_damaged = index.status == SegmentStatus.TRUNCATED
         return f"{uri}: {index.error}" + (f"; {ONLY_THE_LAST}" if is_damaged else ""), None
+
+
+class DrySegment(RestoredSegment):
+    """A segment whose `facts` are those of a restore, but nothing is written: for a dry run."""
+
+    def _remove_files(self) -> None:
+        pass
+
+    def _copied(self) -> tuple[BuiltIndexes, bool]:
+        with self._opened() as read_into:
+            index = self._scan(read_into, self._segment.size_bytes)
+        self._require_unchanged()
+        return index, self._is_linked(index)
+
+    @contextmanager
+    def _opened(self) -> Iterator[ReadInto]:
+        with scanned(self._segment.log) as (of_log, log_bytes, _):
+            yield self._part_of(of_log, log_bytes)
+
+    def _truncate(self, size_bytes: int) -> None:
+        pass
+
+    def _write_epochs(self, size_bytes: int) -> None:
+        pass
+
+    def _write(self, kind: str, content: bytes) -> None:
+        pass
 
 
 class CopyingReader:

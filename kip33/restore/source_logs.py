@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
-from kip33.errors import FileReadError, Kip33Error, counted
-from kip33.indexing.segment import BuiltIndexes, index_file, with_whole_log
+from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_window import Meter
+from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
+from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.indexing.segment import BuiltIndexes, with_whole_log
 from kip33.indexing.split_segment import SplitPart, split_parts
 from kip33.restore.restore_request import LogEnd, LogPart, RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan
@@ -21,7 +24,6 @@ from kip33.rules.segment_summary import SegmentStatus
 from kip33.stores.files import one_line
 
 _LARGEST_SHARE: Final = 10  # a tenth of the log
-_ENDS: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 
 
 class CutEnd(NamedTuple):
@@ -86,15 +88,12 @@ def beyond_end(plan: PartitionPlan, end_offset: int) -> str | None:
     return start_beyond_end(uri, end_offset, plan.log_start, plan.name).line
 
 
-def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> PartitionPlan:
-    """Return the plan with what the end of its last log means for it, if the end is known.
-
-    With `reads` a log that no catalog knows is read for it: in a dry run.
-    """
+def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
+    """The plan with what the end of its last log means for it, if a catalog knows the end."""
     if plan.problem is not None:
         return plan
     segment = plan.segments[-1]
-    end = segment.end or (_read_end(request, segment) if reads else None)
+    end = segment.end
     if end is None:
         return plan
     cut = CutEnd.of(segment.log.uri, end, allow_cut=request.allow_cut)
@@ -109,31 +108,48 @@ def with_end(plan: PartitionPlan, request: RestoreRequest, *, reads: bool) -> Pa
     return replace(plan, notes=(*plan.notes, cut.note) if cut.note else plan.notes)
 
 
-def _read_end(request: RestoreRequest, segment: SourceSegment) -> LogEnd | None:
-    """Return how a log ends; None if it cannot be read, or not be restored for another reason."""
-    index = index_file(
-        segment.log,
-        base_offset=segment.base_offset,
-        topic=segment.topic,
-        settings=request.settings.of(segment.topic),
-    )
-    return end_of(whole(index, segment)) if index.status in _ENDS else None
-
-
-def with_split_logs(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
-    """Return the plan with the parts of logs that Kafka splits, instead of these logs."""
+def with_parts(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:
+    """The plan with the parts of logs that Kafka splits, or whose first batches are left out."""
     segments: list[SourceSegment] = []
     for segment in plan.segments:
-        if not (segment.is_split or segment.log.uri in request.to_split):
+        is_split = segment.is_split or segment.log.uri in request.to_split
+        if not is_split and not segment.is_cut_before:
             segments.append(segment)
             continue
         try:
+            if segment.is_cut_before:
+                segments.append(_cut_before(segment))
+                continue
             parts = split_parts(segment.log, segment.base_offset)
         except (FileReadError, Kip33Error) as error:
             problem = f"{segment.log.uri}: {one_line(error)}"
             return replace(plan, problem=problem, is_unreadable=isinstance(error, FileReadError))
         segments += _parts_of(segment, parts) or [segment]
     return replace(plan, segments=tuple(segments))
+
+
+def _cut_before(segment: SourceSegment) -> SourceSegment:
+    """The part of a log from the batch on that begins at its base offset.
+
+    CorruptSegmentError if no batch begins there, FileReadError if the log cannot be read.
+    """
+    of_log = LogSlice(
+        segment.log, from_offset=segment.base_offset, base_offset=segment.source_base_offset
+    )
+    with of_log.opened(Meter(DEFAULT_MAX_BATCH_BYTES)) as log:
+        first = next(log.headers(), None)
+    if first is None or first.base_offset < segment.base_offset:
+        found = log.window.damage or (
+            f"the batch of offsets {first.base_offset} to {first.last_offset} begins before"
+            if first
+            else "the log ends before"
+        )
+        raise CorruptSegmentError(
+            f"{found}; expected a batch that begins at offset {segment.base_offset}, where the "
+            "segment before ends"
+        )
+    left = segment.size_bytes - first.position
+    return segment._replace(size_bytes=left, part=LogPart(first.position, segment.size_bytes, None))
 
 
 def _parts_of(segment: SourceSegment, parts: Sequence[SplitPart]) -> list[SourceSegment]:

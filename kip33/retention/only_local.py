@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 
 from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.catalog.catalog_columns import CatalogColumns
+from kip33.catalog.logs import IS_REMOTE, OUTSIDE_FROM
 from kip33.catalog.tiers import (
-    IS_REMOTE,
     LATEST_EPOCH,
     OF_UNION,
-    OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
     is_outside,

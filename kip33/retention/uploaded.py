@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog_columns import CatalogColumns, int64_column_of
+from kip33.catalog.logs import IS_REMOTE, OUTSIDE_FROM
 from kip33.catalog.partitions import topics_with_several_ids
 from kip33.catalog.schema import lacks_epochs, with_column
 from kip33.catalog.tiers import (
     IS_COPY,
     IS_DIFFERENT,
-    IS_REMOTE,
     OF_UNION,
-    OUTSIDE_FROM,
     CatalogSnapshot,
     Tiers,
     of_same_topics,

@@ -23,9 +23,11 @@ their index files do not matter. In the last segment, entries beyond segment.ind
 log from loading.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from kip33.formats.names import SegmentFile
 from kip33.formats.time_index import TIME_ENTRY, TIME_ENTRY_BYTES
 from kip33.rules.index_entries import DIALECTS
 from kip33.rules.index_verdict import GOOD, IndexVerdict
@@ -36,6 +38,25 @@ CUT: Final = SegmentStatus.TRUNCATED  # recovery cuts the log to its valid bytes
 REFUSED: Final = SegmentStatus.INVALID  # recovery fails, or empties or splits the segment
 MAY_NOT_START: Final = "a broker may not start"
 SPLITS: Final = "a broker that starts splits this segment, and nothing is lost"
+
+
+def renamed_swaps(files: Iterable[SegmentFile]) -> set[int]:
+    """The base offsets of the `.log.swap` files that a broker renames into place when it starts.
+
+    Such a file is finished output of the cleaner. It replaces the logs whose offsets it covers. If
+    a `.cleaned` file has the same offset or a smaller one, the output is unfinished, and the broker
+    deletes both: the logs are still there (`LogLoader.load`).
+
+    >>> swap = SegmentFile(0, "log", "swap")
+    >>> renamed_swaps([swap]), renamed_swaps([swap, SegmentFile(0, "index", "cleaned")])
+    ({0}, set())
+    """
+    named = list(files)
+    cleaned = [one.base_offset for one in named if one.suffix == "cleaned"]
+    swaps = {one.base_offset for one in named if (one.kind, one.suffix) == ("log", "swap")}
+    return {
+        base_offset for base_offset in swaps if base_offset < min(cleaned, default=base_offset + 1)
+    }
 
 
 def may_have_offset_index(status: str) -> bool:

@@ -10,7 +10,7 @@ or segments that two leaders wrote differently. Each of them may be correct, so 
 about the archive.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
@@ -259,31 +259,3 @@ def overlaps(
     found[1:][before & (base_offsets[1:] <= largest[:-1])] = OVERLAP
     found[1:][before & (base_offsets[1:] == base_offsets[:-1])] = SAME_BASE
     return found
-
-
-class Extent(NamedTuple):
-    """How much of a partition a segment has."""
-
-    size: int = 0  # in valid bytes, of two tiers in offsets
-    last_offset: int | None = None  # None: not known
-    latest_epoch: int = -1  # of two tiers, the leader epoch of its last records; -1: not known
-
-
-def most_complete_of(replicas: Mapping[str, Iterable[Extent]]) -> str | None:
-    """Return the log directory with the largest size, then the latest end, then the first name.
-
-    None without replicas. A copy with damage, or with segments deleted by retention, has fewer
-    valid bytes. Of two tiers only those with the latest leader epoch count: others may end with
-    records that were lost when their leader was.
-
-    >>> most_complete_of({"b2": [Extent(10, 5)], "b1": [Extent(4, 2), Extent(6, 5)]})
-    'b1'
-    """
-    return min(replicas, key=lambda log_dir: _rank(log_dir, [*replicas[log_dir]]), default=None)
-
-
-def _rank(log_dir: str, extents: list[Extent]) -> tuple[int, int, int, str]:
-    size = sum(extent.size for extent in extents)
-    latest_epoch = max((extent.latest_epoch for extent in extents), default=-1)
-    last_offsets = [extent.last_offset for extent in extents if extent.last_offset is not None]
-    return -latest_epoch, -size, -max(last_offsets, default=-1), log_dir

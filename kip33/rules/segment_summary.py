@@ -40,6 +40,8 @@ DAMAGED_STATUSES: Final = (
     SegmentStatus.UNREADABLE,
 )
 """A broker would not keep the whole log, or it could not be read."""
+READ_STATUSES: Final = (*UNDAMAGED_STATUSES, SegmentStatus.TRUNCATED)
+"""The figures of a row are those of all valid batches."""
 NOT_READ: Final = (SegmentStatus.UNREADABLE, SegmentStatus.ARCHIVED)
 """Of these a build knows only what the listing says: size and modification time."""
 
@@ -86,6 +88,8 @@ SUMMARY_RECORD: Final = np.dtype(
         ("timestamp_types", np.int64),  # bit k: TIMESTAMP_TYPES[k]
         ("marked", np.int64),  # batches of transactions, and control batches
         ("understated", np.int64),  # with a max timestamp below the base timestamp, a record's
+        ("latest_epoch", np.int64),  # the largest leader epoch
+        ("epoch_falls", np.int64),  # batches with a leader epoch below an earlier batch's
     ]
 )
 NO_RECORDS: Final = 2**63 - 1  # the smallest timestamp of no batches
@@ -101,7 +105,7 @@ def _no_batches() -> bytes:
     summary = np.zeros(1, SUMMARY_RECORD)
     for name in ("first_batch_timestamp", "max_timestamp", "last_offset"):
         summary[name] = NO_TIMESTAMP
-    summary["offset_of_max_timestamp"] = -1
+    summary["offset_of_max_timestamp"] = summary["latest_epoch"] = -1
     summary["smallest_timestamp"] = NO_RECORDS
     return summary.tobytes()
 
@@ -119,7 +123,8 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     max_timestamp = int(summary["max_timestamp"])
     smallest = int(summary["smallest_timestamp"])
     records = wrappers = out_of_order = codecs = timestamp_types = unknown = marked = 0
-    understated = 0
+    understated = epoch_falls = 0
+    latest_epoch = int(summary["latest_epoch"])
     for i in range(batches.size):
         batch = batches[i]
         timestamp = int(batch["max_timestamp"])
@@ -141,6 +146,9 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
         is_of_records = batch["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0
         if is_of_records and timestamp < batch["base_timestamp"]:
             understated += 1
+        if batch["leader_epoch"] < latest_epoch:
+            epoch_falls += 1
+        latest_epoch = max(latest_epoch, int(batch["leader_epoch"]))
         codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)
         if batch["magic"] == 0:
             timestamp_types |= 1
@@ -161,6 +169,8 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
     summary["timestamp_types"] |= timestamp_types
     summary["marked"] += marked
     summary["understated"] += understated
+    summary["latest_epoch"] = latest_epoch
+    summary["epoch_falls"] += epoch_falls
 
 
 def largest_timestamp(max_timestamp: Any, last_modified_ms: Any) -> tuple[Any, Any]:

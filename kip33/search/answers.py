@@ -52,7 +52,7 @@ class SearchOptions(NamedTuple):
 
     as_kafka: bool = False  # with Kafka's traps
     index_only: bool = False  # no log is opened
-    all_replicas: bool = False  # else only the most complete one
+    all_replicas: bool = False  # each alone; else their one log
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES  # larger decompressed batches are not read
     kafka_version: tuple[int, int] = NEWEST_KAFKA  # whose traps
     max_decompressed_message_bytes: int | None = None  # of the topics; a broker's since 4.4

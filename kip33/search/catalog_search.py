@@ -14,17 +14,17 @@ from kip33.archive.bins import Engine, Work, first_seen
 from kip33.archive.log_start_offsets import LogStartOffsets
 from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tiers import CatalogSnapshot, Tiers
-from kip33.catalog.topics_by_name import OF_TOPICS, with_older_topics
+from kip33.catalog.topics_by_name import with_older_topics
 from kip33.search.answers import SearchOptions
 from kip33.search.replica_search import (
     SEARCH_THREADS,
-    SEARCHED,
     PartitionKey,
     ReplicaAnswer,
     ReplicaKey,
     TimeQuestion,
     answers_of,
 )
+from kip33.search.searched_segment import SEARCHED
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
 
 SEARCH_COST_BYTES: Final = 1 << 20  # a search takes about as long as reading this
@@ -45,25 +45,26 @@ class TimeAnswer(NamedTuple):
 
 
 def rows_of(source: CatalogSnapshot | Tiers, topics: Iterable[str]) -> "pa.Table":
-    """Return the rows of some topics for a search; CatalogError if damaged.
+    """Return the rows of all copies of some topics for a search; CatalogError if damaged.
 
-    The columns are `topic`, `partition`, SEARCHED, IS_OLDER, and what `Tiers` add.
+    The columns are SEARCHED, those that tell the copies apart, IS_OLDER and IS_AGE_UNSURE.
     """
-    searched = ("topic", "partition", *SEARCHED)
-    more = [name for name in OF_TOPICS if name not in searched]
-    rows = source.rows((*searched, *more), set(topics))
-    return with_older_topics(rows).drop_columns(more)
+    return with_older_topics(source.copies(SEARCHED, set(topics)))
 
 
-def partition_rows(
-    source: CatalogSnapshot | Tiers, topics: Iterable[str]
+def log_rows(
+    source: CatalogSnapshot | Tiers, topics: Iterable[str], replicas: Iterable[str | None]
 ) -> dict[ReplicaKey, list[dict[str, Any]]]:
-    """Return rows of some topics for `range_size`, by log_dir, topic, partition.
+    """Return the rows that make up logs for `range_size`, by replica, topic, partition.
 
-    Of two tiers those that make up the logs.
+    The replica None is the log, others what they have of it.
     """
-    rows = source.log_rows((*PARTITION, *COUNTED), set(topics))
-    return _grouped(rows, PARTITION)
+    found: dict[ReplicaKey, list[dict[str, Any]]] = {}
+    for replica in replicas:
+        rows = source.logs(COUNTED, set(topics), replica).rows
+        for partition, of_one in _grouped(rows, PARTITION[1:]).items():
+            found[replica, *partition] = of_one
+    return found
 
 
 def by_partition(rows: "pa.Table") -> dict[PartitionKey, list[dict[str, Any]]]:

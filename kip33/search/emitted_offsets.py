@@ -79,7 +79,7 @@ def emitted_offsets(
     ends = search.log_ends(answers)
     newer = None
     if emit == _DELETE_RECORDS:
-        newer = _NewerRecordCount(search.partition_rows(answers), search.how.max_batch_bytes)
+        newer = _NewerRecordCount(search.log_rows(answers), search.how.max_batch_bytes)
     warnings: list[str] = []
     left_out: list[str] = []
     offsets: list[_Offset] = []

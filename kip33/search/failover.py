@@ -40,9 +40,10 @@ from kip33.search.partition_search import search_partition
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
-    best_replica,
+    SearchedLog,
     doubt_of,
     log_end,
+    searched_log,
 )
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
@@ -144,12 +145,15 @@ def resume_points(
 
 
 def _last_read(first: Rows, committed: GroupOffset, buffer_ms: int, most: int) -> _Read:
-    segments = _segments(first, committed.topic, committed.partition)
+    log = _log(first, committed.topic, committed.partition)
+    segments = log.segments
     located = record_before(segments, committed.offset, Meter(most))
     last = None if located.record is None else located.record.offset
     doubt = doubt_of(segments, last)
+    about_log = log.note_at(last), log.alone_from(committed.offset)
     located = located._replace(
-        note=joined_notes(located.note, doubt), passed_over=located.passed_over or bool(doubt)
+        note=joined_notes(located.note, doubt, *about_log),
+        passed_over=located.passed_over or bool(doubt),
     )
     if located.record is None:
         return _Read(
@@ -205,11 +209,11 @@ def _of_topic(
         if there and unread:
             why = f"partition {unread[0]} has no committed offset, so it has no row"
         for read in reads:
-            segments = _segments(second, topic, read.committed.partition)
+            log = _log(second, topic, read.committed.partition)
             twice = _read_twice([read], read.target_ms, most) if there else None
             note = joined_notes(read.note, why)
             yield _point(
-                [read], read.committed, read.target_ms, segments, most, read_twice=twice, note=note
+                [read], read.committed, read.target_ms, log, most, read_twice=twice, note=note
             )
     else:
         target_ms = EARLIEST if unread else min(read.target_ms for read in reads)
@@ -223,23 +227,22 @@ def _of_topic(
         twice = _read_twice(reads, target_ms, most)
         for number in there:
             place = GroupOffset(group, topic, number, -1)
-            segments = _segments(second, topic, number)
-            yield _point(
-                reads, place, target_ms, segments, most, read_twice=twice, note=note, wide=True
-            )
+            log = _log(second, topic, number)
+            yield _point(reads, place, target_ms, log, most, read_twice=twice, note=note, wide=True)
 
 
 def _point(
     reads: Sequence[_Read],
     place: GroupOffset,
     target_ms: int,
-    segments: list[SearchedSegment],
+    log: SearchedLog,
     most: int,
     *,
     read_twice: int | None,
     note: str | None,
     wide: bool = False,
 ) -> ResumePoint:
+    segments = log.segments
     answer, is_record = _first_record(segments, target_ms, most)
     offset = answer.offset
     is_target_sure = target_ms == EARLIEST or all(read.is_sure for read in reads)
@@ -255,6 +258,9 @@ def _point(
         offset, end_note = log_end(segments)
         note = joined_notes(note, "no record there is late enough: resume at the end", end_note)
     doubt = joined_notes(doubt_of(segments, offset), untimed.note)
+    about_log = None
+    if offset is not None:
+        about_log = joined_notes(log.note_at(offset), log.alone_from(offset))
     is_sure = is_target_sure and not (answer.passed_over or doubt)
     guarantee = None
     if offset is not None and is_sure:
@@ -274,7 +280,7 @@ def _point(
         read_twice if is_record else None,
         read is None,
         guarantee,
-        joined_notes(note, answer.note, doubt),
+        joined_notes(note, answer.note, doubt, about_log),
     )
 
 
@@ -323,11 +329,11 @@ def _read_twice(reads: Sequence[_Read], target_ms: int, most: int) -> int | None
         if answer.passed_over or not read.is_sure:
             return None
         begins = read.committed.offset if answer.offset is None else answer.offset
-        if answer.result == SearchResult.BEFORE_START or begins <= read.segments[0].base_offset:
+        if answer.result == SearchResult.BEFORE_START or begins <= read.segments[0].begin_offset:
             begins = 0
         total += max(0, read.committed.offset - begins)
     return total
 
 
-def _segments(rows: Rows, topic: str, partition: int) -> list[SearchedSegment]:
-    return best_replica(rows.get((topic, partition), []))[1]
+def _log(rows: Rows, topic: str, partition: int) -> SearchedLog:
+    return searched_log(rows.get((topic, partition), []))

@@ -21,10 +21,10 @@ from kip33.search.offset_lookup import record_from
 from kip33.search.replica_search import (
     SEARCH_THREADS,
     PartitionKey,
-    best_replica,
     doubt_of,
     log_end,
     older_topic_note,
+    searched_log,
 )
 from kip33.search.searched_segment import MAX_BELIEVED, SearchedSegment, losses_of
 from kip33.stores.progress import OnProgress, Phase, tell_nobody, telling
@@ -110,8 +110,8 @@ def group_lags(
 ) -> list[GroupLag]:
     """Return a row for each committed offset, in their order.
 
-    `partitions` are the catalog's rows, `partitions_of` of `catalog_search`. The replica with most
-    valid bytes is used. `retention_ms` overrides the policies as a what-if. A batch that
+    `partitions` are the catalog's rows, `partitions_of` of `catalog_search`. Of
+    several replicas together. `retention_ms` overrides the policies as a what-if. A batch that
     decompresses to more than `max_batch_bytes` is not read, and a note says so.
     """
 
@@ -134,19 +134,22 @@ def _lag(
     now_ms: int,
     meter: Meter,
 ) -> GroupLag:
-    log_dir, segments = best_replica(rows)
-    older = older_topic_note(rows)
-    group, topic, partition, offset = committed
+    log = searched_log(rows)
+    log_dir, segments = log.log_dir, log.segments
+    offset = committed.offset
+    about_log = log.note_at(offset), log.alone_from(offset)
+    older = joined_notes(older_topic_note(rows), *about_log)
+    group, topic, partition, _ = committed
     lag = GroupLag(
         group, log_dir, topic, partition, offset, LagResult.NO_SUCH_PARTITION, note=older
     )
     if log_dir is None:
         return lag
-    start, end, note = segments[0].base_offset, *log_end(segments)
+    start, end, note = segments[0].begin_offset, *log_end(segments)
     is_known = note is None
     losses = zip(segments, losses_of(segments, offset), strict=True)
     hidden = [f"{one.log_uri}: {loss}, skipped" for one, loss in losses if loss]
-    note = joined_notes(note, doubt_of(segments, offset), older)
+    note = joined_notes(note, doubt_of(segments, offset), doubt_of(segments, end - 1), older)
     newest = max((s.max_timestamp for s in segments if s.max_timestamp is not None), default=-1)
     newest = -1 if hidden else newest
     believed = any(segment.status == SegmentStatus.UNVERIFIED for segment in segments)

@@ -71,7 +71,7 @@ def record_before(segments: Sequence[SearchedSegment], offset: int, meter: Meter
     """Return the last record before an offset; `segments` of one partition, in order."""
     notes: list[str] = []
     for segment, loss in zip(reversed(segments), reversed(losses_of(segments)), strict=True):
-        if segment.is_bare or segment.base_offset >= offset:
+        if segment.is_bare or segment.begin_offset >= offset:
             continue
         if loss and (segment.doubt or segment.end_offset < offset):
             notes.append(f"{segment.log_uri}: {loss}, skipped")
@@ -113,9 +113,9 @@ def first_without_timestamp(
     """
     notes = []
     for segment in segments:
-        if before is not None and segment.base_offset >= before:
+        if before is not None and segment.begin_offset >= before:
             break
-        if segment.is_copy or segment.doubt or segment.is_bare or segment.record_count == 0:
+        if segment.doubt or segment.is_bare or segment.record_count == 0:
             continue
         lacks = None
         if segment.status != SegmentStatus.UNVERIFIED:
@@ -141,7 +141,7 @@ def _first_untimed(
 
     None if it is not before an offset. `is_tail_enough`: begin after the largest timestamp.
     """
-    next_offset = segment.base_offset
+    next_offset = segment.begin_offset
     if is_tail_enough:
         next_offset = max(next_offset, _after_largest_timestamp(segment, meter))
         if segment.last_offset is not None and next_offset > segment.last_offset:

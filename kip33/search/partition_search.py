@@ -42,6 +42,7 @@ from kip33.search.tier_ends import (
     brokers_choice,
     earliest_local,
     end_of_empty_active,
+    last_of_broker,
     latest_tiered,
     maxima_of_broker,
 )
@@ -73,8 +74,8 @@ def search_partition(
     """
     for target in targets_ms:
         require_target(target)
-    every = sorted(segments, key=lambda segment: segment.base_offset)
-    ordered = [segment for segment in every if segment.is_read]
+    every = sorted(segments, key=lambda one: (one.begin_offset, bool(one.is_remote), one.log_uri))
+    ordered = [segment for segment in every if not segment.is_unread]
     if not ordered:
         none = SearchResult.NO_SUCH_PARTITION
         return [Answer(t, None, None, none, Exactness.RECORD, 0, None) for t in targets_ms]
@@ -105,7 +106,7 @@ class _PartitionSegments:
     ) -> None:
         """Take segments in ascending order of their base offsets."""
         self.ordered = segments
-        self.start_offset = max(segments[0].base_offset, log_start_offset or 0)
+        self.start_offset = max(segments[0].begin_offset, log_start_offset or 0)
         self.losses = losses_of(segments, self.start_offset)
         self.holes = holes_of(segments, self.start_offset)
         self.maxima = [None if s.doubt else -1 if s.is_bare else s.max_timestamp for s in segments]
@@ -137,7 +138,8 @@ class _PartitionSegments:
             return True
         if segment.is_bare or segment.record_count == 0 or segment.ends_before(self.start_offset):
             return False
-        if segment.base_offset >= self.start_offset and segment.until_offset is None:
+        is_whole = segment.until_offset is None and segment.from_offset is None
+        if segment.base_offset >= self.start_offset and is_whole:
             return True
         counts, note = self._look_for_records(segment)
         pending.notes += [note] if note else []
@@ -296,7 +298,7 @@ class _Search:
         if active_end is not None:
             pending.settle(SearchResult.FOUND, max(active_end, self._start_offset))
             return
-        last = self._segments[-1]
+        last = last_of_broker(self._segments) if self._as_kafka else self._segments[-1]
         longest = last if self._as_kafka else max(self._segments, key=lambda s: s.span.end)
         is_known = last.last_offset is not None or last.status == SegmentStatus.TRUNCATED
         if not last.doubt and (is_known or last.is_bare):
@@ -378,9 +380,12 @@ class _Search:
             indexes = IndexLookup(segment, files, self._meter)
             for pending in asking:
                 before = self._meter.bytes_read
-                offset = max(indexes.first_offset_for(pending.time_ms), self._start_offset)
+                first = max(segment.begin_offset, self._start_offset)
+                offset = max(indexes.first_offset_for(pending.time_ms), first)
                 pending.bytes_read += self._meter.bytes_read - before
                 pending.notes += [f"{segment.log_uri}: {note}" for note in indexes.notes]
+                if segment.until_offset is not None and offset >= segment.until_offset:
+                    continue
                 if why := segment.doubt_at(offset):
                     pending.pass_over(why)
                 pending.settle(SearchResult.FOUND, offset, None, Exactness.INDEX)

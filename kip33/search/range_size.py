@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kip33.catalog.tiers import UNTIL
+from kip33.catalog.logs import FROM, UNTIL
 from kip33.errors import FileReadError, Kip33Error
 from kip33.formats.batch import CONTROL, LOG_APPEND_TIME, BatchColumns
 from kip33.formats.byte_sources import ReadInto, read_fully
@@ -43,12 +43,12 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
     """Return the size of the range from `start` up to `end`, exclusive.
 
     `rows` are one partition's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
-    record_count, status`; with `until_offset`, only what is before it counts.
+    record_count, status`; only what is between `from_offset` and `until_offset` counts.
     """
     total = RangeSize(0, 0, 0)
     counted_to = -1
-    ordered = sorted(rows, key=lambda row: row["base_offset"])
-    next_bases = [*(row["base_offset"] for row in ordered[1:]), None]
+    ordered = sorted(rows, key=_begin_of)
+    next_bases = [*map(_begin_of, ordered[1:]), None]
     for row, next_base in zip(ordered, next_bases, strict=True):
         lost_from = _lost_from(row)
         is_behind = next_base is not None and next_base <= max(start, lost_from or 0)
@@ -60,12 +60,18 @@ def range_size(rows: Sequence[Mapping[str, Any]], start: int, end: int) -> Range
         last_offset = _before_until(row, (row["last_offset"] or row["base_offset"]) + 1) - 1
         if row["base_offset"] >= end or last_offset < start:
             continue
-        total = _sum(total, _part(row, start, _before_until(row, end)))
-        if row["base_offset"] <= counted_to:
+        begin = max(start, row.get(FROM) or 0)
+        total = _sum(total, _part(row, begin, _before_until(row, end)))
+        if _begin_of(row) <= counted_to:
             what = f"{row['log_uri']}: overlaps an earlier segment, so records are counted twice"
             total = _sum(total, RangeSize(0, 0, 0, what))
         counted_to = max(counted_to, last_offset)
     return total
+
+
+def _begin_of(row: Mapping[str, Any]) -> int:
+    """The first offset of a segment that is read."""
+    return max(int(row["base_offset"]), row.get(FROM) or 0)
 
 
 def _before_until(row: Mapping[str, Any], offset: int) -> int:
@@ -173,16 +179,17 @@ def newer_records(
     """Return how many records before `offset` have the timestamp `target_ms` or a later one.
 
     `rows` are one replica's catalog rows with `log_uri, base_offset, last_offset, valid_bytes,
-    max_timestamp, status`, and perhaps `until_offset`. Control records are not counted.
+    max_timestamp, status`, and perhaps `from_offset` and `until_offset`. Control records are not
+    counted.
     """
     total = NewerRecords()
-    ordered = sorted(rows, key=lambda row: (row["base_offset"], row["log_uri"]))
-    next_bases = [*(row["base_offset"] for row in ordered[1:]), offset]
+    ordered = sorted(rows, key=lambda row: (_begin_of(row), row["log_uri"]))
+    next_bases = [*map(_begin_of, ordered[1:]), offset]
     for row, next_base in zip(ordered, next_bases, strict=True):
-        if row["base_offset"] >= offset:
+        if _begin_of(row) >= offset:
             break
         before = _before_until(row, offset)
-        end = min(before, max(next_base, row["base_offset"]))
+        end = min(before, max(next_base, _begin_of(row)))
         if row["status"] in _TRUE_ROWS:
             largest = row["max_timestamp"]
             if largest is None or largest >= target_ms:
@@ -216,7 +223,9 @@ def _late_records(
             scan = BatchScan(read_into, size_bytes, check_crc=False)
             for batches in scan:
                 for batch, first in _late_batches(batches, next_offset, offset, target_ms):
-                    newer = _count(read_into, batch, first, offset, target_ms, max_batch_bytes)
+                    newer = _count(
+                        read_into, batch, first, _begin_of(row), offset, target_ms, max_batch_bytes
+                    )
                     total = total.plus(newer)
                 next_offset = int(batches["last_offset"][-1]) + 1
                 if next_offset >= offset:
@@ -243,16 +252,18 @@ def _late_batches(
 
 
 def _count(
-    read_into: ReadInto, batch: Any, first: int, offset: int, target_ms: int, most: int
+    read_into: ReadInto, batch: Any, first: int, begin: int, offset: int, target_ms: int, most: int
 ) -> NewerRecords:
     count, last = int(batch["records_count"]), int(batch["last_offset"])
+    if last < begin:
+        return NewerRecords()
     is_stamped = batch["magic"] > 0 and batch["attributes"] & LOG_APPEND_TIME
-    if count > 0 and last < offset and (count == 1 or is_stamped):
+    if count > 0 and begin <= first and last < offset and (count == 1 or is_stamped):
         return NewerRecords(count)
     size_bytes = int(batch["size_bytes"])
     found = _records_of(read_into, batch, most)
     try:
-        records = sum(one.offset < offset and one.timestamp >= target_ms for one in found)
+        records = sum(begin <= one.offset < offset and one.timestamp >= target_ms for one in found)
     except Kip33Error as error:
         offsets = min(last + 1, offset) - first
         records = min(count, offsets) if count > 0 else offsets

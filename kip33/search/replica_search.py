@@ -1,30 +1,27 @@
-"""The replicas of a partition, and the search of the most complete one or of each.
+"""Searches of a partition's log, or of what each of its replicas has of it.
 
-A replica is the segments of one log directory.
+A replica is the segments of one log directory. `catalog.logs` says which of them is the log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kip33.catalog.tiers import IS_REMOTE, extent_of
+from kip33.catalog.logs import IS_REMOTE, Log, LogNote, Row, log_of, replica_lines
 from kip33.catalog.topics_by_name import IS_AGE_UNSURE, IS_OLDER
 from kip33.formats.names import two_directories_in
-from kip33.rules.offset_holes import APART, Extent, most_complete_of, overlaps
-from kip33.rules.search import Exactness, SearchResult
+from kip33.rules.offset_holes import APART, overlaps
+from kip33.rules.search import EARLIEST_LOCAL, LATEST_TIERED, Exactness, SearchResult
+from kip33.rules.which_log import Kind
 from kip33.search.answers import Answer, SearchOptions, joined_notes
 from kip33.search.partition_search import search_partition
-from kip33.search.searched_segment import OF_TIERS, SearchedSegment, losses_of
-
-SEARCHED: Final = ("log_dir", *(name for name in SearchedSegment._fields if name not in OF_TIERS))
-"""The catalog's columns that a search needs."""
+from kip33.search.searched_segment import SearchedSegment, losses_of, segment_of
 
 SEARCH_THREADS: Final = 16  # per search: stores take most of its time
 
 PartitionKey: TypeAlias = tuple[str, int | None]  # topic, number
-ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir, topic, number
+ReplicaKey: TypeAlias = tuple[str | None, str, int | None]  # log_dir (None: the log), topic, number
 
 
 class TimeQuestion(NamedTuple):
@@ -37,59 +34,122 @@ class TimeQuestion(NamedTuple):
 
 
 class ReplicaAnswer(NamedTuple):
-    """An answer and its replica; None if there is no such partition."""
+    """An answer and the replica that is read first; None if there is no such partition."""
 
     question: int  # its number
     log_dir: str | None
     answer: Answer
 
 
+class SearchedLog(NamedTuple):
+    """What is searched: the log of a partition, or what a replica has of it."""
+
+    log_dir: str | None  # of the replica that is read first; None: there is no such partition
+    segments: list[SearchedSegment]  # in order
+    unread: list[SearchedSegment]  # the other ones of the replicas that are read
+    notes: tuple[LogNote, ...]
+
+    @classmethod
+    def of(cls, log: Log) -> "SearchedLog":
+        """The segments of the rows of a log."""
+        unread = [segment_of(row, is_unread=True) for row in log.unread]
+        return cls(log.log_dir, [*map(segment_of, log.rows)], unread, log.notes)
+
+    def alone_from(self, offset: int) -> str | None:
+        """A note on records at or after an offset that only one replica has."""
+        alone = (
+            note.text
+            for note in self.notes
+            if note.kind == Kind.ALONE and (note.until_offset or 0) > offset
+        )
+        return joined_notes(*alone)
+
+    def note_at(self, offset: int | None) -> str | None:
+        """A note on replicas that differ, or on the one that has the record at an offset."""
+        told = (
+            note
+            for note in self.notes
+            if note.kind not in (Kind.EARLIER, Kind.FILLED)
+            or (offset is not None and note.from_offset <= offset < (note.until_offset or 0))
+        )
+        return joined_notes(*replica_lines(told))
+
+
+def searched_log(rows: Iterable[Row], log_dir: str | None = None) -> SearchedLog:
+    """The log of a partition's newest topic; of the topic that a log directory has, if given.
+
+    `rows` have the columns SEARCHED, of all copies, in any order.
+    """
+    placed = [row for row in rows if row["base_offset"] is not None]
+    asked = of_newest_topic(placed)
+    if log_dir is not None and all(row["log_dir"] != log_dir for row in asked):
+        mine = {row["topic_id"] for row in placed if row["log_dir"] == log_dir}
+        known = mine - {None}
+        asked = [row for row in placed if row["log_dir"] == log_dir or row.get("topic_id") in known]
+    if not asked:
+        return SearchedLog(None, [], [], ())
+    return SearchedLog.of(log_of(asked, log_dir))
+
+
 def answers_of(
-    rows: Iterable[Mapping[str, Any]],
+    rows: Iterable[Row],
     questions: Iterable[TimeQuestion],
     how: SearchOptions,
     starts: Mapping[str, int] | None = None,
 ) -> Iterator[ReplicaAnswer]:
     """Yield the answers to each question, given the catalog's rows of one topic and partition.
 
-    `rows` have the columns SEARCHED, of all log directories, in any order. `starts`: log start
-    offsets by log directory; records below are ignored. Without a log directory a question is for
-    the newest topic of this name: rows with IS_OLDER are of an older one.
+    `rows` have the columns SEARCHED, of all copies, in any order. `starts`: log start offsets by
+    log directory; records below are ignored. Without a log directory a question is for the newest
+    topic of this name: rows with IS_OLDER are of an older one. A broker answers of its own log.
     """
     rows = list(rows)
-    replicas, newest = replicas_of(rows), replicas_of(of_newest_topic(rows))
-    best, older = most_complete(of_newest_topic(rows)), older_topic_note(rows)
+    older = older_topic_note(rows)
+    newest = {row["log_dir"] for row in of_newest_topic(rows)}
     is_unsure = any(row.get(IS_AGE_UNSURE) for row in rows)
     is_apart = _has_local_log(rows) and not _has_local_log(of_newest_topic(rows))
-    targets_by_replica: dict[str, list[tuple[int, int]]] = {}
+    logs: dict[tuple[str | None, bool], SearchedLog] = {}
+    asked: dict[tuple[str | None, bool], list[tuple[int, int]]] = {}
     for number, question in enumerate(questions):
-        if question.log_dir is not None:
-            log_dirs = [question.log_dir]
-        else:
-            log_dirs = sorted(newest) if how.all_replicas else [best] if best is not None else []
-        to_search = [log_dir for log_dir in log_dirs if log_dir in replicas]
-        if not to_search:
-            no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
-            nothing = Answer(question.target_ms, None, None, no_such, record, 0, older)
-            yield ReplicaAnswer(number, question.log_dir, nothing)
-        for log_dir in to_search:
-            targets_by_replica.setdefault(log_dir, []).append((number, question.target_ms))
-    for log_dir, targets in targets_by_replica.items():
+        is_brokers = how.as_kafka or question.target_ms in (EARLIEST_LOCAL, LATEST_TIERED)
+        log_dirs = [question.log_dir]
+        if how.all_replicas and question.log_dir is None:
+            log_dirs = _replicas_of(of_newest_topic(rows)) or log_dirs
+        for log_dir in log_dirs:
+            key = log_dir, is_brokers
+            if key not in logs:
+                logs[key] = searched_log(rows, log_dir)
+                if is_brokers and log_dir is None and logs[key].log_dir is not None:
+                    logs[key] = searched_log(rows, logs[key].log_dir)
+            if logs[key].segments:
+                asked.setdefault(key, []).append((number, question.target_ms))
+            else:
+                no_such, record = SearchResult.NO_SUCH_PARTITION, Exactness.RECORD
+                nothing = Answer(question.target_ms, None, None, no_such, record, 0, older)
+                yield ReplicaAnswer(number, question.log_dir, nothing)
+    for key, targets in asked.items():
+        log = logs[key]
         answers = search_partition(
-            replicas[log_dir],
+            [*log.segments, *log.unread],
             [target_ms for _, target_ms in targets],
             how,
-            log_start_offset=(starts or {}).get(log_dir),
+            log_start_offset=(starts or {}).get(log.log_dir or ""),
         )
-        twice = overlapping(replicas[log_dir])
-        note = two_directories_note(replicas[log_dir])
+        twice = overlapping(log.segments)
+        note = two_directories_note(log.segments)
         for (number, _), answer in zip(targets, answers, strict=True):
-            noted = _with_notes(answer, twice, note)
-            if older and log_dir in newest:
+            about_log = joined_notes(answer.note, log.note_at(answer.offset))
+            noted = _with_notes(answer._replace(note=about_log), twice, note)
+            if older and log.log_dir in newest:
                 noted = noted._replace(note=joined_notes(noted.note, older))
                 if is_apart or is_unsure:
                     noted = noted._replace(exactness=Exactness.UNSURE, passed_over=True)
-            yield ReplicaAnswer(number, log_dir, noted)
+            yield ReplicaAnswer(number, log.log_dir, noted)
+
+
+def _replicas_of(rows: Iterable[Row]) -> list[str | None]:
+    """The log directories of a partition; none if it has only remote segments."""
+    return sorted({row["log_dir"] for row in rows if not row.get(IS_REMOTE)})
 
 
 def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | None) -> Answer:
@@ -104,23 +164,12 @@ def _with_notes(answer: Answer, twice: Sequence[SearchedSegment], note: str | No
     return answer._replace(note=note, exactness=Exactness.UNSURE)
 
 
-def replicas_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[SearchedSegment]]:
-    """Return a partition's segments by log directory, oldest first."""
-    replicas: dict[str, list[SearchedSegment]] = {}
-    for row in rows:
-        if row["base_offset"] is not None:
-            replicas.setdefault(row["log_dir"], []).append(_segment(row))
-    for segments in replicas.values():
-        segments.sort(key=attrgetter("base_offset", "is_remote", "log_uri"))
-    return replicas
-
-
-def of_newest_topic(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def of_newest_topic(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of the newest topic of their name; see `rules.topics_of_a_name`."""
     return [row for row in rows if not row.get(IS_OLDER)]
 
 
-def _has_local_log(rows: Iterable[Mapping[str, Any]]) -> bool:
+def _has_local_log(rows: Iterable[Row]) -> bool:
     """Return whether there is a segment of the local one of two tiers.
 
     A local log without a topic id is of none of several topics in the remote tier, and yet it may
@@ -129,7 +178,7 @@ def _has_local_log(rows: Iterable[Mapping[str, Any]]) -> bool:
     return any(row.get(IS_REMOTE) is False for row in rows)
 
 
-def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
+def older_topic_note(rows: Iterable[Row]) -> str | None:
     """Return a note on the log directories with an older topic of the same name, else None."""
     log_dirs = sorted({row["log_dir"] or "" for row in rows if row.get(IS_OLDER)})
     if not log_dirs:
@@ -143,34 +192,9 @@ def older_topic_note(rows: Iterable[Mapping[str, Any]]) -> str | None:
     return note
 
 
-def most_complete(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the log directory of the replica to search, None without replicas."""
-    extents: dict[str, list[Extent]] = {}
-    for row in rows:
-        if row["base_offset"] is not None:
-            extents.setdefault(row["log_dir"], []).append(extent_of(row))
-    return most_complete_of(extents)
-
-
-def _segment(row: Mapping[str, Any]) -> SearchedSegment:
-    fields = (name for name in SearchedSegment._fields if name in row)
-    return SearchedSegment(**{name: row[name] for name in fields})
-
-
-def best_replica(rows: Iterable[Mapping[str, Any]]) -> tuple[str | None, list[SearchedSegment]]:
-    """Return the log directory to search of the newest topic, and its segments; None without."""
-    newest = of_newest_topic(rows)
-    log_dir = most_complete(newest)
-    return log_dir, [] if log_dir is None else replicas_of(newest)[log_dir]
-
-
 def overlapping(segments: Sequence[SearchedSegment]) -> list[SearchedSegment]:
-    """Return the segments of one partition that share offsets with an earlier one.
-
-    `segments` are in order of their base offsets.
-    """
-    segments = [segment for segment in segments if segment.is_read]
-    bases = np.array([segment.base_offset for segment in segments], np.int64)
+    """Return the segments of a log, in order, that share offsets with an earlier one."""
+    bases = np.array([segment.begin_offset for segment in segments], np.int64)
     lasts = np.array([segment.span.end - 1 for segment in segments], np.int64)
     kinds = overlaps(np.zeros(len(segments), np.int64), bases, lasts)
     return [segment for segment, kind in zip(segments, kinds, strict=True) if kind != APART]
@@ -183,14 +207,17 @@ def overlap_note(offset: int, twice: Sequence[SearchedSegment]) -> str | None:
     """
     for segment in twice:
         last = segment.base_offset if segment.last_offset is None else segment.last_offset
-        if segment.base_offset <= offset <= last + 1:  # the next offset depends on it, too
+        if segment.begin_offset <= offset <= last + 1:  # the next offset depends on it, too
             return f"{segment.log_uri}: overlaps an earlier segment; their records may differ"
     return None
 
 
 def doubt_of(segments: Sequence[SearchedSegment], offset: int | None) -> str | None:
     """Return why an answer depends on which of two logs or segments is read, else None."""
-    about_offset = None if offset is None else overlap_note(offset, overlapping(segments))
+    about_offset = None
+    if offset is not None:
+        unsure = (one.doubt_at(offset) for one in segments if one.begin_offset <= offset)
+        about_offset = joined_notes(overlap_note(offset, overlapping(segments)), *unsure)
     return joined_notes(about_offset, two_directories_note(segments))
 
 
@@ -212,5 +239,4 @@ def log_end(segments: Sequence[SearchedSegment]) -> tuple[int, str | None]:
     note = (
         None if is_known else f"{last.log_uri}: {last.status}, so the end of the log is not known"
     )
-    known = [segment.last_offset + 1 for segment in segments if segment.last_offset is not None]
-    return max([last.base_offset, *known]), note
+    return max([last.begin_offset, *(segment.span.end for segment in segments)]), note

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import NO_END
-from kip33.catalog.tiers import unsure_text
+from kip33.catalog.logs import OF_LOGS, Row, unsure_text
 from kip33.rules.offset_holes import HoleKind, OffsetSpan, holes_between
 from kip33.rules.search import may_hold
 from kip33.rules.segment_summary import NOT_READ, SegmentStatus
@@ -45,11 +45,15 @@ class SearchedSegment(NamedTuple):
     out_of_order_batches: int | None = None  # with a timestamp below an earlier batch's
     smallest_timestamp: int | None = None  # of all records; None: unknown
     offset_of_max_timestamp: int | None = None  # last offset of the first batch that has it
+    from_offset: int | None = None  # before it another segment is read
     until_offset: int | None = None  # from here on another segment is read
-    unsure_from: int | None = None  # from here on its records may be lost: see `catalog.tiers`
-    is_copy: bool = False  # another segment has its records
-    is_remote: bool | None = None  # for `tier_ends`, like the next; None: there is one tier
+    unsure_from: int | None = None  # from here on its records may be lost: see `catalog.logs`
+    certainty: int | None = None  # of these records
+    is_unread: bool = False  # others have its records, or they are not of the log
+    is_remote: bool | None = None  # for `tier_ends`, like the next ones; None: there is one tier
     outside_from: int | None = None  # from here on its records were lost to a later leader
+    leader_epochs: tuple[int, ...] = ()
+    leader_epoch_offsets: tuple[int, ...] = ()
 
     @property
     def doubt(self) -> str | None:
@@ -67,16 +71,16 @@ class SearchedSegment(NamedTuple):
         """Return whether all its records were lost to a later leader."""
         return self.outside_from is not None and self.outside_from <= self.base_offset
 
-    @property
-    def is_read(self) -> bool:
-        """Return whether it is of the log, and no other segment has its records."""
-        return not self.is_copy and not self.is_outside
-
     def doubt_at(self, offset: int) -> str | None:
         """Return why its record at an offset may not be of the log, None if it surely is."""
         if self.unsure_from is None or offset < self.unsure_from:
             return None
-        return f"{self.log_uri}: {unsure_text(self.unsure_from)}"
+        return f"{self.log_uri}: {unsure_text(self.unsure_from, self.certainty or 0)}"
+
+    @property
+    def begin_offset(self) -> int:
+        """The first offset that is read of it."""
+        return max(self.base_offset, self.from_offset or 0)
 
     @property
     def end_offset(self) -> int:
@@ -86,8 +90,11 @@ class SearchedSegment(NamedTuple):
     @property
     def span(self) -> OffsetSpan:
         """Return what is read of it."""
+        begin, records = self.begin_offset, self.record_count
+        if records is not None:
+            records -= begin - self.base_offset
         return OffsetSpan.of(
-            *(self.base_offset, self.last_offset, self.until_offset, self.record_count),
+            *(begin, self.last_offset, self.until_offset, records),
             is_empty=self.is_bare,
             is_damaged=bool(self.doubt) or self.status == SegmentStatus.TRUNCATED,
         )
@@ -107,7 +114,7 @@ class SearchedSegment(NamedTuple):
         return LogSlice(
             Location.of(self.log_uri),
             Location.of(self.index_uri) if self.index_uri else None,
-            from_offset,
+            max(from_offset, self.from_offset or 0),
             min(untils, default=None),
             self.base_offset,
             self.valid_bytes,
@@ -118,8 +125,22 @@ class SearchedSegment(NamedTuple):
         return not self.doubt and not self.is_bare and may_hold(self.max_timestamp, target_ms)
 
 
-OF_TIERS: Final = ("until_offset", "unsure_from", "is_copy", "is_remote", "outside_from")
-"""The fields that one catalog does not have."""
+_OF_LOG: Final = (
+    *("from_offset", "until_offset", "unsure_from", "certainty", "is_unread", "is_remote"),
+    "outside_from",
+)
+_EPOCHS: Final = ("leader_epochs", "leader_epoch_offsets")
+SEARCHED: Final = tuple(
+    dict.fromkeys((*OF_LOGS, *(name for name in SearchedSegment._fields if name not in _OF_LOG)))
+)
+"""The catalog's columns that a search needs."""
+
+
+def segment_of(row: Row, *, is_unread: bool = False) -> SearchedSegment:
+    """The segment of a row of a log."""
+    known = {name: row[name] for name in SearchedSegment._fields if name in row}
+    epochs = {name: tuple(known.get(name) or ()) for name in _EPOCHS}  # it is a key of caches
+    return SearchedSegment(**known | epochs | {"is_unread": is_unread})
 
 
 def losses_of(segments: Sequence[SearchedSegment], offset: int = -1) -> list[str | None]:
@@ -128,7 +149,7 @@ def losses_of(segments: Sequence[SearchedSegment], offset: int = -1) -> list[str
     `segments` are of one partition, in order. A truncated segment lost nothing if the next one
     begins where its valid bytes end. Records before `offset` do not count.
     """
-    next_bases = [*(segment.base_offset for segment in segments[1:]), NO_END]
+    next_bases = [*(segment.begin_offset for segment in segments[1:]), NO_END]
     pairs = zip(segments, next_bases, strict=False)
     return [
         _loss(segment, next_base) if next_base > offset else None for segment, next_base in pairs
@@ -150,7 +171,11 @@ def holes_of(segments: Sequence[SearchedSegment], offset: int = -1) -> list[str 
 
 
 def _loss(segment: SearchedSegment, next_base: int) -> str | None:
-    if segment.doubt or segment.status != SegmentStatus.TRUNCATED:
+    if (
+        segment.doubt
+        or segment.status != SegmentStatus.TRUNCATED
+        or segment.until_offset is not None
+    ):
         return segment.doubt
     if next_base <= segment.end_offset:
         return None

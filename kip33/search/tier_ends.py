@@ -9,6 +9,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from kip33.archive.log_window import NO_END
+from kip33.formats.partition_metadata import EpochStart
+from kip33.rules.leader_epochs import with_later_epochs
 from kip33.rules.search import kafkas_choice, largest_of
 from kip33.rules.segment_summary import SegmentStatus
 from kip33.search.searched_segment import SearchedSegment
@@ -44,17 +46,24 @@ def earliest_local(
 def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> TierEnd:
     """Return the last offset of the log in whole remote segments; doubtful if others end later.
 
-    `segments` are all of both tiers, in order. A broker asks the remote tier for the latest of its
-    leader epochs that is there, and goes no farther than that epoch in its own log, even if no
-    segment has that offset (`RemoteLogManager.findHighestRemoteOffset`).
+    `segments` are all of both tiers, in order.
     """
     remote = [segment for segment in segments if segment.is_remote]
     of_log = [segment for segment in remote if not segment.is_outside]
-    asked = [one for one in remote if one.outside_from != one.base_offset] if as_kafka else of_log
+    whole = [
+        one for one in remote if one.status == SegmentStatus.OK and one.last_offset is not None
+    ]
+    local = _local(segments)
+    if as_kafka and (epochs := _epoch_ends(local)) and all(one.leader_epochs for one in whole):
+        offset = _highest_of_broker(whole, epochs)
+        return TierEnd(offset is not None, offset)
     ends = [
-        (min(one.last_offset, NO_END if one.outside_from is None else one.outside_from - 1), one)
-        for one in asked
-        if one.status == SegmentStatus.OK and one.last_offset is not None
+        (
+            min(one.last_offset or 0, NO_END if one.outside_from is None else one.outside_from - 1),
+            one,
+        )
+        for one in whole
+        if not one.is_outside
     ]
     is_there = any(not segment.is_bare for segment in of_log) or bool(ends)
     offset, segment = max(ends, key=itemgetter(0), default=(None, None))
@@ -64,17 +73,58 @@ def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> Tie
         doubt = f"{last.log_uri}: {last.status}, so the remote tier may end later"
     elif offset is not None and segment:
         doubt = segment.doubt_at(offset)
-    local = _local(segments)
     is_end_known = all(one.is_bare or one.last_offset is not None for one in local)
     if as_kafka and offset is not None and local and is_end_known:
         offset = min(offset, max(one.end_offset for one in local) - 1)
     return TierEnd(is_there, offset, doubt)
 
 
+def _epoch_ends(local: Sequence[SearchedSegment]) -> list[tuple[int, int]]:
+    """The leader epochs of a broker's log and where each ends; of the last one the log's end."""
+    starts: tuple[EpochStart, ...] = ()
+    for one in local:
+        found = map(EpochStart, one.leader_epochs, one.leader_epoch_offsets)
+        starts = with_later_epochs(starts, found)
+    ends = [
+        *(one.start_offset for one in starts[1:]),
+        max((one.end_offset for one in local), default=0),
+    ]
+    return [(one.epoch, end) for one, end in zip(starts, ends, strict=False)]
+
+
+def _highest_of_broker(
+    remote: Sequence[SearchedSegment], epochs: Sequence[tuple[int, int]]
+) -> int | None:
+    """The last offset of the latest of a broker's leader epochs that the remote tier has.
+
+    It goes no farther than that epoch in the broker's own log, even if no segment has that offset
+    (`RemoteLogManager.findHighestRemoteOffset`).
+    """
+    for epoch, end in reversed(epochs):
+        found = [
+            following - 1
+            for one in remote
+            for known, following in zip(
+                one.leader_epochs,
+                [*one.leader_epoch_offsets[1:], one.end_offset],
+                strict=False,
+            )
+            if known == epoch
+        ]
+        if found:
+            return min(max(found), end - 1)
+    return None
+
+
 def end_of_empty_active(segments: Sequence[SearchedSegment]) -> int | None:
     """Return where a broker's log ends, if its active segment is empty; else None."""
     local = _local(segments)
     return local[-1].base_offset if local and local[-1].is_bare else None
+
+
+def last_of_broker(segments: Sequence[SearchedSegment]) -> SearchedSegment:
+    """The last segment of a broker's own log, if it has one."""
+    return (_local(segments) or segments)[-1]
 
 
 def maxima_of_broker(

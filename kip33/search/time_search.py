@@ -5,7 +5,6 @@ the input of other programs is in `emitted_offsets`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
 from typing import Annotated, Any, Final, Protocol, TypeAlias, TypedDict
 
 import pyarrow as pa
@@ -26,10 +25,10 @@ from kip33.rules.search import (
     require_tiers,
 )
 from kip33.search.answers import Answer, SearchOptions, joined_notes
-from kip33.search.catalog_search import TimeAnswer, partition_rows, rows_of, search_rows
+from kip33.search.catalog_search import TimeAnswer, log_rows, rows_of, search_rows
 from kip33.search.offset_lookup import first_without_timestamp
 from kip33.search.range_size import RangeSize, range_size
-from kip33.search.replica_search import ReplicaKey, TimeQuestion, replicas_of
+from kip33.search.replica_search import ReplicaKey, TimeQuestion, searched_log
 from kip33.stores.locations import Location
 
 AnswerRow: TypeAlias = dict[str, Any]
@@ -54,6 +53,7 @@ _RANGE_FIELDS: list["pa.Field[Any]"] = [
     pa.field("records", pa.int64()),
     pa.field("size_bytes", pa.int64()),
 ]
+_REPLICA: Final = "replica"  # whose log is searched; None: of all replicas together
 ANSWERS: Final = pa.schema(_FIELDS)
 RANGE: Final = pa.schema(_RANGE_FIELDS)
 
@@ -105,9 +105,7 @@ class OffsetsForTimesOptions(TypedDict, total=False):
         bool,
         "Do not open logs. The answer is an offset before which no record is at or after T.",
     ]
-    all_replicas: Annotated[
-        bool, "Answer for each log directory, not only for the most complete one."
-    ]
+    all_replicas: Annotated[bool, "Answer for each log directory, with what it has of the log."]
     max_batch_bytes: MaxBatchBytes
 
 
@@ -209,31 +207,38 @@ class TimeSearch:
         return answers
 
     def _found(self, find: FindAnswers, *asked: Any) -> list[AnswerRow]:
-        places = (
-            (one.located.log_dir, one.topic, one.partition, *one.located.answer)
-            for one in find(self.rows, *asked)
-        )
-        return [dict(zip(ANSWERS.names, place, strict=True)) for place in places]
+        questions, how, _ = asked
+        answers = []
+        for one in find(self.rows, *asked):
+            place = one.located.log_dir, one.topic, one.partition
+            replica = questions[one.question].log_dir
+            if how.all_replicas:
+                replica = one.located.log_dir
+            answer = dict(zip(ANSWERS.names, (*place, *one.located.answer), strict=True))
+            answers.append(answer | {_REPLICA: replica})
+        return answers
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""
         questions = [
-            TimeQuestion(answer["topic"], answer["partition"], LATEST, answer["log_dir"])
+            TimeQuestion(answer["topic"], answer["partition"], LATEST, answer[_REPLICA])
             for answer in answers
             if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
         ]
         ends = search_rows(self.rows, questions, SearchOptions())
-        return {(end.located.log_dir, end.topic, end.partition): end.located.answer for end in ends}
+        return {
+            (questions[end.question].log_dir, end.topic, end.partition): end.located.answer
+            for end in ends
+        }
 
     def untimed(self, answer: AnswerRow) -> str | None:
         """Return why an offset may skip records without timestamps, None if it does not.
 
         It is the answer's, or without a record the end of the partition.
         """
-        names = ("log_dir", "topic", "partition")
-        is_asked = [pc.equal(self.rows[name], answer[name]) for name in names]
-        of_one = self.rows.filter(reduce(pc.and_, is_asked)).to_pylist()
-        segments = replicas_of(of_one)[answer["log_dir"]]
+        is_asked = [pc.equal(self.rows[name], answer[name]) for name in ("topic", "partition")]
+        of_one = self.rows.filter(pc.and_(*is_asked)).to_pylist()
+        segments = searched_log(of_one, answer[_REPLICA]).segments
         found = first_without_timestamp(segments, answer["offset"], Meter())
         if found.offset is None:
             return found.note
@@ -252,13 +257,11 @@ class TimeSearch:
             raise ValueError("--until must be later than the time of each search")
         ends = self.log_ends(answers)
         there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
-        questions = [
-            TimeQuestion(a["topic"], a["partition"], until_ms, a["log_dir"]) for a in there
-        ]
+        questions = [TimeQuestion(a["topic"], a["partition"], until_ms, a[_REPLICA]) for a in there]
         exact = SearchOptions(max_batch_bytes=self.how.max_batch_bytes)
         untils = self._found(self.find, questions, exact, None)
         until_ends = self.log_ends(untils)
-        by_replica = self.partition_rows(there)
+        by_replica = self.log_rows(there)
         for answer, at_until in zip(there, untils, strict=True):
             key = replica_key(answer)
             start = ends[key].offset if answer["offset"] is None else answer["offset"]
@@ -269,11 +272,12 @@ class TimeSearch:
             _add_range(answer, at_until, end, size)
         return [dict.fromkeys(RANGE.names) | answer for answer in answers]
 
-    def partition_rows(
+    def log_rows(
         self, answers: Sequence[AnswerRow]
     ) -> Mapping[ReplicaKey, Sequence[Mapping[str, Any]]]:
-        """Return the catalog's rows of each replica of the answers' topics."""
-        return partition_rows(self.source, {answer["topic"] for answer in answers})
+        """Return the catalog's rows of each log of the answers' topics."""
+        topics = {answer["topic"] for answer in answers}
+        return log_rows(self.source, topics, {answer[_REPLICA] for answer in answers})
 
 
 def _add_range(
@@ -293,8 +297,8 @@ def _add_range(
 
 
 def replica_key(answer: AnswerRow) -> ReplicaKey:
-    """Return the replica that an answer is from."""
-    return answer["log_dir"], answer["topic"], answer["partition"]
+    """Return what an answer is about: the log of a partition, or what a replica has of it."""
+    return answer[_REPLICA], answer["topic"], answer["partition"]
 
 
 def answer_table(answers: Sequence[AnswerRow], *, has_range: bool) -> pa.Table:

@@ -29,7 +29,8 @@ from kip33.formats.times import LEAST_MS
 from kip33.options import takes
 from kip33.search.answers import SearchOptions
 from kip33.search.catalog_search import QUESTIONS_AT_ONCE
-from kip33.search.replica_search import SEARCHED, TimeQuestion, answers_of
+from kip33.search.replica_search import TimeQuestion, answers_of
+from kip33.search.searched_segment import SEARCHED
 from kip33.search.time_search import ANSWERS, OffsetsForTimesOptions, search_options
 from kip33.spark.jobs import cores
 from kip33.spark.tasks import arrow_schema, map_by_partition, run_on_rows
@@ -63,8 +64,8 @@ def offsets_for_times(
     - `options`: see `OffsetsForTimesOptions`
 
     `requests` has `topic`, `partition` (null: all), `target_ms` (ms since 1970 or a timestamp, or
-    -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the replica
-    with most valid bytes, or each one with `all_replicas`). Its columns are kept, with null
+    -1 latest, -2 earliest, -3 the largest timestamp), and may have `log_dir` (null: the log of all
+    replicas together, or each one with `all_replicas`). Its columns are kept, with null
     partitions and log directories filled in. Added: `offset` and `timestamp` of the record,
     `result` and `exactness` (`kip33.search.partition_search`), `bytes_read`, `note`, `passed_over`
     (true: unreadable records could change the answer). Raises ValueError for requests without

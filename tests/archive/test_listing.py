@@ -99,6 +99,28 @@ def test_a_cleaned_log_whose_time_index_was_lost_is_counted_by_name(archive: Pat
     }
 
 
+SWAPS: dict[str, tuple[list[str], list[int]]] = {
+    "beside the logs that it replaces": (["0.log", "5.log", "0.log.swap"], [0]),
+    "the logs are gone": (["0.log.deleted", "0.log.swap", "0.index.swap"], [0]),
+    "of a split log": (["0.log.swap", "7.log.swap"], [0, 7]),
+    "unfinished": (["0.log", "0.log.swap", "0.log.cleaned"], []),
+    "unfinished from an offset on": (["0.log.swap", "7.log.swap", "7.index.cleaned"], [0]),
+    "only its indexes are left": (["0.log", "0.index.swap", "0.timeindex.swap"], []),
+}
+
+
+@each_case(("names", "offsets"), SWAPS)
+def test_a_log_that_a_broker_would_rename_into_place_is_a_row_with_an_error(
+    names: list[str], offsets: list[int], tmp_path: Path
+) -> None:
+    put(tmp_path, *(f"a-0/{name}" for name in names))
+    found = [one for one in listed(tmp_path).segments() if one.error]
+    assert [(one.path, one.base_offset) for one in found] == [
+        (f"a-0/{offset}.log.swap", offset) for offset in offsets
+    ]
+    assert all("a broker that starts renames this file" in str(one.error) for one in found)
+
+
 NOT_COUNTED = [
     *(f"a-0/{NAME}.{kind}" for kind in ("index", "timeindex", "txnindex", "snapshot")),
     *("a-0/leader-epoch-checkpoint", "a-0/partition.metadata", "meta.properties", "loose.log"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kip33.archive.listing import CHECKPOINTS
 from kip33.catalog import draft
 from kip33.catalog.catalog import Catalog, Snapshot
 from kip33.catalog.draft import Draft, PartWriter
@@ -47,6 +48,8 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "transaction_index_crc32c": None,
         "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
         "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
+        "epochs_fall": False, "checkpoint_epochs": [0, 3], "checkpoint_epoch_offsets": [0, 2**62],
+        "log_start_offset": 2**62,
     } | fields  # fmt: skip
 
 
@@ -140,6 +143,9 @@ OF_SNAPSHOT_FILES = {  # of builds that wrote `.snapshot` files: columns that ve
 }  # fmt: skip
 
 
+OF_VERSION_6 = ("epochs_fall", *CHECKPOINTS)
+
+
 def with_snapshot_files(fields: list["pa.Field[Any]"]) -> pa.Schema:
     """Return the columns of SEGMENTS or PARTS with those of `.snapshot` files."""
     found = []
@@ -159,7 +165,7 @@ def with_snapshot_files(fields: list["pa.Field[Any]"]) -> pa.Schema:
 def schema_of_version(version: int) -> pa.Schema:
     """Return the columns of a version from 1 to 4, without those of times, or of version 5."""
     if version == 5:
-        return with_snapshot_files(list(PARTS))
+        return with_snapshot_files([field for field in PARTS if field.name not in OF_VERSION_6])
     columns = with_snapshot_files(list(SEGMENTS))
     names = list(columns.names)
     first, behind = names.index("dialect"), names.index("bytes_version") + 1
@@ -198,15 +204,12 @@ def row_of_version(row: dict[str, Any], version: int) -> dict[str, Any]:
     }
 
 
-def as_earlier_version(
-    catalog: Catalog, snapshot: Snapshot, version: int, *, in_order: bool = False
-) -> None:
+def as_earlier_version(catalog: Catalog, snapshot: Snapshot, version: int) -> None:
     """Make a snapshot one that an earlier version wrote, with the columns and texts of it.
 
-    Its rows are in no order. If they are `in_order`, as states of 0.2 before the codes wrote them,
-    the commit says version 5. Version 5 is the one whose builds wrote `.snapshot` files.
+    Before version 5 its rows are in no order. The builds of version 5 wrote `.snapshot` files.
     """
-    in_order = in_order or version == 5
+    in_order = version == 5
     path = commit_path(catalog, snapshot)
     record = json.loads(path.read_text())
     for number, listed in enumerate(record["parts"]):
@@ -218,4 +221,4 @@ def as_earlier_version(
         footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
         more = [*listed[4:6], len(footer), zlib.crc32(footer)] if in_order else []
         listed[2:] = [len(data), zlib.crc32(data), *more]
-    path.write_text(json.dumps(record | {"schema_version": 5 if in_order else version}))
+    path.write_text(json.dumps(record | {"schema_version": version}))

@@ -117,7 +117,7 @@ def test_the_whole_row(archive: Archive) -> None:
         "time_index_crc32c": index_crc32c(TIME_INDEX),
         "topic_id": None, "partition_metadata_modified_ms": None,
         "leader_epochs": [0], "leader_epoch_offsets": [BASE],
-        "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]),
+        "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]), "epochs_fall": False,
     }  # fmt: skip
     assert (built.bytes_read, built.files_written) == (len(LOG), 1)
     assert archive.time_index.read_bytes() == TIME_INDEX

@@ -64,7 +64,7 @@ def test_each_note_is_found_in_its_sentence_and_the_rest_stays_an_error(
     subtests: pytest.Subtests,
 ) -> None:
     rows = pa.table({"error": pa.array([*TEXTS, None], pa.string())})
-    read = in_this_version(rows, ["error", "notes"]).to_pylist()
+    read = in_this_version(rows, ["error", "notes"], has_texts=True).to_pylist()
     for row, (text, (notes, error)) in zip(read[:-1], TEXTS.items(), strict=True):
         with subtests.test(text):
             assert (row["notes"] or [], row["error"]) == (notes, error)
@@ -86,7 +86,7 @@ def settings_of(build: Any, time_index: Any = None) -> dict[str, Any]:
         {name: pa.array([text], pa.string()) for name, text in zip(names, texts, strict=True)}
     )
     asked = [*BUILD_SETTINGS, "time_index_matches", "offset_index_matches", "file_time_offset"]
-    (row,) = in_this_version(rows, asked).to_pylist()
+    (row,) = in_this_version(rows, asked, has_texts=True).to_pylist()
     return row
 
 

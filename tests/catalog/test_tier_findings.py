@@ -20,7 +20,8 @@ from tests.cases import each_case
 Segment = tuple[int, int | None, dict[str, Any]]  # base offset, end, what is unusual
 WHOLE: dict[str, Any] = {}
 SECOND = {"record_count": 11, "batches_crc32": 7}
-UNREADABLE = {"status": "unreadable"}
+NO_EPOCHS = {"leader_epochs": None, "leader_epoch_offsets": None}
+UNREADABLE = {"status": "unreadable", **NO_EPOCHS}
 CUT = {"status": "truncated"}
 
 
@@ -34,12 +35,13 @@ def rows(tier: str, segments: list[Segment], log_dir: str) -> list[dict[str, Any
         "topic": "orders",
         "partition": 0,
         "topic_id": "A" * 22,
+        **dict.fromkeys(("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset")),
     }
-    none = {"leader_epochs": None, "leader_epoch_offsets": None, "max_timestamp": 5}
     return [
         row(0)
         | of_all
-        | none
+        | epochs({0: base})
+        | {"max_timestamp": 5, "batches_crc32": base if end is None else base + end}
         | {
             "base_offset": base,
             "last_offset": None if end is None else end - 1,
@@ -122,18 +124,17 @@ FINDINGS = {
     "cut, and uploaded": ([(0, 4, CUT), (10, 20, WHOLE)], [(0, 10, WHOLE)], []),
     "cut, and not uploaded": ([(0, 4, CUT), (10, 20, WHOLE)], [], [("damage", "b1", 4, 9, "b1/0")]),
     "the last records of a leader were lost": (
-        [(15, 30, epochs({2: 15}))],
+        [(5, 30, epochs({0: 5, 2: 15}))],
         [(0, 10, epochs({0: 0})), (10, 20, epochs({0: 10}))],
         [("earlier leader", None, 15, 19, "r/10")],
     ),
     "other boundaries, and no leader epochs": (
-        [(0, 5, WHOLE)],
-        [(0, 10, WHOLE), (7, 20, WHOLE)],
+        [(0, 5, NO_EPOCHS)],
+        [(0, 10, NO_EPOCHS), (7, 20, NO_EPOCHS)],
         [
-            ("overlap", None, 7, 9, "r/0 r/7"),
-            ("overlap", "b1", 0, 4, "b1/0 r/0"),
             ("unknown epochs", None, 5, 9, "r/0"),
             ("unknown epochs", None, 7, 19, "r/7"),
+            ("unknown epochs", "b1", 0, 4, "b1/0"),
         ],
     ),
     "the end of a log that is written": ([(0, 4, CUT)], [], []),

@@ -7,22 +7,14 @@ import pyarrow as pa
 import pytest
 
 from kip33.catalog import tiers as tiers_module
+from kip33.catalog.logs import IS_REMOTE, OUTSIDE_FROM, UNSURE_FROM
 from kip33.catalog.segment_order import KEY, joined
 from kip33.catalog.tiers import (
-    ADDED,
-    IS_COPY,
-    IS_REMOTE,
-    LATEST_EPOCH,
-    OUTSIDE_FROM,
-    UNSURE_FROM,
-    UNTIL,
     OtherTopic,
     Tiers,
-    extent_of,
     of_same_topics,
 )
 from kip33.errors import CatalogError
-from kip33.rules.offset_holes import Extent
 from tests.builders.snapshots import row, snapshot_of
 
 A, B = "A" * 22, "B" * 22
@@ -32,7 +24,8 @@ COLUMNS = ("topic", "topic_id", "partition", "base_offset", "last_offset", "stat
 def segment(
     topic: str, base_offset: int, topic_id: str | None = A, **fields: Any
 ) -> dict[str, Any]:
-    of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset}
+    none = dict.fromkeys(("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"))
+    of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset, **none}
     return row(0) | of_one | {"last_offset": base_offset + 9} | fields
 
 
@@ -120,7 +113,7 @@ def test_remote_segments_of_another_topic_of_the_name_are_left_out_with_one_line
     said: list[str] = []
     both = Tiers.of(*tiers(tmp_path, local, remote), said.append)
     for _ in range(2):
-        rows = both.log_rows(["topic"])
+        rows = both.logs(["topic"]).rows
         assert sorted(rows["topic"].to_pylist()) == ["clicks", "orders"]
     [line] = said
     assert line.startswith(f"topic orders: topic id {B} in {both.local.catalog.location.uri}, {A} ")
@@ -160,27 +153,26 @@ def test_a_partition_of_which_only_an_older_topic_is_here_keeps_its_remote_segme
     assert both.filter(both[IS_REMOTE])["log_dir"].to_pylist() == [B]
 
 
-CHECKPOINTS = [
-    ("0\n1\n0 0\n", None),  # the local log is behind
-    ("0\n2\n0 0\n1 10\n", 10),  # its leader of epoch 1 wrote nothing yet
-    ("no checkpoint", None),
-    (None, None),
+CHECKPOINTS: list[tuple[list[tuple[int, int]], int | None]] = [
+    ([(0, 0)], None),  # the local log is behind
+    ([(0, 0), (1, 10)], 10),  # its leader of epoch 1 wrote nothing yet
+    ([], None),
 ]
 
 
-def test_the_checkpoint_beside_a_local_log_has_epochs_without_a_batch(
+def test_the_checkpoint_of_a_local_log_has_epochs_without_a_batch(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for number, (checkpoint, outside_from) in enumerate(CHECKPOINTS):
-        with subtests.test(f"{checkpoint!r}"):
-            folder = tmp_path / str(number)
-            folder.mkdir()
+    for number, (starts, outside_from) in enumerate(CHECKPOINTS):
+        with subtests.test(f"{starts!r}"):
             epochs = {"leader_epochs": [0], "leader_epoch_offsets": [0]}
-            if checkpoint is not None:
-                (folder / "leader-epoch-checkpoint").write_text(checkpoint)
-            log = (folder / "0.log").as_uri()
-            local, remote = segment("orders", 0, log_uri=log), segment("orders", 0, last_offset=19)
-            both = tiers(folder, [local | epochs], [remote | epochs]).rows(["log_uri"])
+            checkpoint = {
+                "checkpoint_epochs": [epoch for epoch, _ in starts] or None,
+                "checkpoint_epoch_offsets": [offset for _, offset in starts] or None,
+            }
+            local, remote = segment("orders", 0), segment("orders", 0, last_offset=19)
+            folder = tmp_path / str(number)
+            both = tiers(folder, [local | epochs | checkpoint], [remote | epochs]).rows(["log_uri"])
             assert both.filter(both[IS_REMOTE])[OUTSIDE_FROM].to_pylist() == [outside_from]
 
 
@@ -190,33 +182,14 @@ def test_the_rows_of_logs_have_what_could_not_be_listed(tmp_path: Path) -> None:
     remote = [segment("orders", base, log_dir="") for base in (0, 10)]
     remote.append(segment("orders", 0, log_dir="") | unlisted)
     both = tiers(tmp_path, local, remote)
-    rows = both.log_rows(["log_dir", "base_offset"])
+    rows = both.logs(["log_dir", "base_offset"]).rows
     assert rows.select(["log_dir", "base_offset", IS_REMOTE]).to_pylist() == [
-        {"log_dir": place, "base_offset": base, IS_REMOTE: is_remote}
-        for bases in (((0, True), (10, False)), ((None, None),))
-        for place in ("b1", "b2")
-        for base, is_remote in bases
+        {"log_dir": "b1", "base_offset": base, IS_REMOTE: is_remote}
+        for base, is_remote in ((0, True), (10, False), (None, True))
     ]
-    alone = both.remote.log_rows(["base_offset"])
-    assert alone.schema == both.log_rows(["base_offset"]).schema
+    alone = both.remote.logs(["base_offset"]).rows
+    assert alone.schema == both.logs(["base_offset"]).rows.schema
     assert [one[IS_REMOTE] for one in alone.to_pylist()] == [None] * 3
-
-
-def test_replicas_are_compared_by_bytes_and_of_two_tiers_by_offsets() -> None:
-    of_one = segment("orders", 0, last_offset=9, size_bytes=90, valid_bytes=80)
-    for status, size in (("ok", 80), ("unverified", 90), ("invalid", 0), ("unreadable", 0)):
-        assert extent_of(of_one | {"status": status}) == Extent(size, 9)
-    of_two = of_one | dict.fromkeys(ADDED) | {IS_REMOTE: True, LATEST_EPOCH: 3}
-    cases: list[tuple[dict[str, Any], Extent]] = [
-        ({}, Extent(10, 9, 3)),
-        ({UNTIL: 5}, Extent(5, 4, 3)),
-        ({"last_offset": None}, Extent(0, 0, 3)),
-        ({LATEST_EPOCH: None, "status": "invalid"}, Extent(0, 9)),
-        ({IS_COPY: True}, Extent()),
-        ({OUTSIDE_FROM: 0, UNTIL: 0}, Extent()),
-    ]
-    for fields, expected in cases:
-        assert extent_of(of_two | fields) == expected, fields
 
 
 def test_some_topics_at_a_time_are_all_rows_in_order(

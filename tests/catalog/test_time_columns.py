@@ -115,7 +115,7 @@ def test_numbers_that_differ_take_less_space_than_with_dictionaries(
     catalog: Catalog, tmp_path: Path
 ) -> None:
     chance = Random(0)
-    rows = with_times([chance.randrange(10**9) for _ in range(2000)])
+    rows = with_times([chance.randrange(10**9) for _ in range(4000)])
     snapshot = write(catalog, rows)
     other = tmp_path / "other.parquet"
     pq.write_table(catalog.read(snapshot, PARTS.names), other, compression="zstd")

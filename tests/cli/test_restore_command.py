@@ -52,7 +52,7 @@ def test_two_tiers_become_one_log_directory(backup: Path, command: Command) -> N
 
 def test_a_dry_run_shows_partitions_and_changes_nothing(backup: Path, command: Command) -> None:
     done = command("restore", "backup", "--to", "data", "--dry-run")
-    assert done.exit_code == 0
+    assert done.exit_code == 4, "orders-1 has a hole"
     assert not (backup.parent / "data").exists()
     assert "nothing was changed" in done.stderr
     for text in ("to restore", "orders-0", "orders-1", "free"):
@@ -83,7 +83,9 @@ def test_a_refused_partition_is_exit_code_4_and_the_others_are_restored(
     assert written.pop("run")["exit_code"] == 4
     assert written == summary
     assert (summary["partitions_restored"], summary["partitions_refused"]) == (1, 1)
+    assert done.stderr.count("offsets 10 to 19 are missing") == 1
     assert "orders-1 is not restored: offsets 10 to 19 are missing" in done.stderr
+    assert "exit 4: refused: 1 partition" in done.stderr
     assert [path.name for path in Path("data").iterdir() if path.is_dir()] == ["orders-0"]
 
 

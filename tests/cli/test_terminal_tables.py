@@ -143,7 +143,9 @@ ROWS: dict[str, Callable[[Path], list[str]]] = {  # each line, and the names tha
     f"catalog segments {CATALOG} remote/_catalog": files(".log"),
     f"catalog orphans {CATALOG}": said(ORPHAN),
     f"catalog diff {CATALOG} 1 2": said("broker-1/sensors-1/00000000000000001000.log"),
-    "restore archive --to data --dry-run --allow-cut": said("orders-0", "clicks-3"),
+    "restore archive --to data --dry-run --topic orders --topic payments": said(
+        "orders-0", "payments-0"
+    ),
     "repair archive/broker-1": said(f"audit.v1-0/{0:020d}.log", f"orders-0/{4000:020d}.log"),
     f"report {CATALOG} --output page.html": said("problem", "warning"),
     f"truncate {ORDERS} --to 15": said("00000000000000004000.timeindex"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import kip33
+from kip33.archive.listing import CHECKPOINTS
 from kip33.builds.commit import begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.rules.index_verdict import GOOD
@@ -85,6 +86,7 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "kip33_version": kip33.__version__,
         "topic_id": None, "partition_metadata_modified_ms": None,
         "leader_epochs": None, "leader_epoch_offsets": None, "batches_crc32": None,
+        "epochs_fall": None, **dict.fromkeys(CHECKPOINTS),
         **dict.fromkeys(f"{kind}_index_crc32c" for kind in ("time", "offset", "transaction")),
     }  # fmt: skip
     second = archive.log(A, 20)

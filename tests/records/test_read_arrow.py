@@ -56,7 +56,7 @@ def archive(tmp_path: Path) -> Path:
     """Two brokers: `orders-0` on both, less of it on b2; `orders-1` and `clicks-0` on one."""
     write_log(tmp_path / "b1/orders-0", 0, batch(0), batch(2, codec="zstd"))
     write_log(tmp_path / "b1/orders-0", 4, batch(4, codec="lz4"))
-    write_log(tmp_path / "b2/orders-0", 4, batch(4))
+    write_log(tmp_path / "b2/orders-0", 4, batch(4, codec="lz4"))
     write_log(tmp_path / "b2/orders-1", 0, batch(0))
     write_log(tmp_path / "b1/clicks-0", 7, batch(7, 1))
     return tmp_path

@@ -1,5 +1,6 @@
-"""Which replica is read: the same one as in a search."""
+"""The log of a partition with several replicas: every user reads the same one."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,71 @@ from tests.records.test_levels import build
 T = 1_700_000_000_000
 
 
-def batches(first: int, count: int) -> list[bytes]:
-    return [v2_batch(at, [Record(T + at, value=b"x" * 50)]) for at in range(first, first + count)]
+def batches(first: int, count: int, epoch: int = 0) -> list[bytes]:
+    value = b"%d" % epoch
+    numbers = range(first, first + count)
+    return [v2_batch(at, [Record(T + at, value=value)], leader_epoch=epoch) for at in numbers]
 
 
-REPLICAS = {
-    "more bytes": (batches(7, 5), batches(7, 6), "b2"),
-    "the same bytes": (batches(7, 5), batches(7, 5), "b1"),
-    "an invalid log": ([*batches(7, 9), *batches(3, 1)], batches(7, 2), "b2"),
+Copy = dict[int, list[bytes]]
+
+REPLICAS: dict[str, tuple[dict[str, Copy], list[tuple[str, range]], str]] = {
+    "the same bytes": (
+        {"b1": {7: batches(7, 5)}, "b2": {7: batches(7, 5)}},
+        [("b1", range(7, 12))],
+        "",
+    ),
+    "one goes farther": (
+        {"b1": {7: batches(7, 5)}, "b2": {7: batches(7, 6)}},
+        [("b2", range(7, 13))],
+        "",
+    ),
+    "an invalid log": (
+        {"b1": {7: [*batches(7, 9), *batches(3, 1)]}, "b2": {7: batches(7, 2)}},
+        [("b2", range(7, 9))],
+        "",
+    ),
+    "a deposed leader has more bytes": (
+        {"b1": {0: batches(0, 20)}, "b2": {0: [*batches(0, 5), *batches(5, 7, epoch=2)]}},
+        [("b2", range(12))],
+        "replica 'b1' differs from the log from offset 5 on: a later leader never had its records",
+    ),
+    "what retention deleted on one": (
+        {"b1": {0: batches(0, 60), 60: batches(60, 40)}, "b2": {60: batches(60, 90)}},
+        [("b1", range(60)), ("b2", range(60, 150))],
+        "offsets 0 to 59 are read from replica 'b1', because replica 'b2' begins later",
+    ),
+    "a lost segment": (
+        {"b1": {0: batches(0, 9), 20: batches(20, 9)}, "b2": {5: batches(5, 17)}},
+        [("b1", range(9)), ("b2", range(9, 20)), ("b1", range(20, 29))],
+        "offsets 9 to 19 are read from replica 'b2', because replica 'b1' lacks them",
+    ),
 }
 
 
-@each_case(("first", "second", "chosen"), REPLICAS)
-def test_the_same_replica_is_read_and_searched(
-    first: Any, second: Any, chosen: str, tmp_path: Path
+@each_case(("replicas", "expected", "line"), REPLICAS)
+def test_all_users_read_the_same_log(
+    replicas: Any, expected: Any, line: str, tmp_path: Path
 ) -> None:
-    for log_dir, log in (("b1", first), ("b2", second)):
-        write_log(tmp_path / "archive" / log_dir / "orders-0", 7, *log)
+    for log_dir, copy in replicas.items():
+        for base, log in copy.items():
+            write_log(tmp_path / "archive" / log_dir / "orders-0", base, *log)
+    of_log = [(log_dir, offset) for log_dir, offsets in expected for offset in offsets]
     catalog = build(tmp_path / "archive", tmp_path)
-
-    read = kip33.read_arrow(catalog, columns=["log_dir"], on_error="skip").read_all()
-    [answer] = kip33.open_catalog(catalog).offsets_for_times([("orders", 0, T)]).to_pylist()
-
-    assert {*read["log_dir"].to_pylist()} == {chosen}
-    assert answer["log_dir"] == chosen
+    for source in (tmp_path / "archive", catalog):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            read = kip33.read_arrow(source, columns=["log_dir", "offset"], on_error="fail")
+            rows = read.read_all().to_pylist()
+        assert [(row["log_dir"], row["offset"]) for row in rows] == of_log
+        assert [str(one.message).partition(": ")[2] for one in told] == [line] * bool(line)
+    opened = kip33.open_catalog(catalog)
+    first, last = of_log[0][1], of_log[-1][1]
+    times = ("earliest", "latest", "max-timestamp", T + first + 1)
+    found = opened.offsets_for_times([("orders", 0, time) for time in times]).to_pylist()
+    assert [row["offset"] for row in found] == [first, last + 1, last, first + 1]
+    assert {row["exactness"] for row in found} == {"record"}
+    [ranged] = opened.offsets_for_times([("orders", 0, T)], until=T + last).to_pylist()
+    assert ranged["records"] == last - first
+    [lag] = opened.group_lags([("group", "orders", 0, first)])
+    assert (lag.log_start_offset, lag.log_end_offset) == (first, last + 1)

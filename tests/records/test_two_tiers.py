@@ -11,7 +11,7 @@ import pytest
 
 import kip33
 from kip33.catalog.catalog import Catalog
-from kip33.errors import CatalogError, CorruptSegmentError, LocationError
+from kip33.errors import CatalogError, LocationError
 from kip33.records.partitions import Selection, Tell, partitions_of
 from kip33.records.reading import Reading
 from tests.builders import layouts
@@ -146,6 +146,7 @@ def test_a_transaction_of_a_leader_that_lost_it_hides_nothing(tmp_path: Path) ->
     )
     kept = [v2_batch(n, [Record(T)], leader_epoch=2) for n in range(5, 12)]
     tiers = opened(tmp_path, [segment_with(5, *kept)], [segment_with(0, *first, lost)])
+    (tmp_path / "disks/orders-0/leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 5\n")
     places = (("disks", "local", "kafka"), ("bucket", "remote", "local-tiered"))
     for is_known in (False, True):  # what is open at the end of each file
         for source, index_dir, layout in places:
@@ -163,24 +164,18 @@ def different(tmp_path: Path) -> Any:
     return opened(tmp_path, local, remote)
 
 
-def test_different_segments_are_one_fault_that_names_both(tmp_path: Path, different: Any) -> None:
-    expected = [(n, b"remote" if n < 3 else b"local") for n in range(6)]
-    conflict = r"file:///.*/bucket/.*/0{19}3-.*\.log: the offsets of file:///.*/disks/.*\.log and "
-    for level in ("records", "batches", "segments"):
-        found = kip33.read_arrow(different, level=level, on_error="row").read_all().to_pylist()
-        [fault] = [row for row in found if row["_corrupt"]]
-        assert re.fullmatch(f"{conflict}[^\n]*", fault["_corrupt"])
-        assert (fault["topic"], fault["base_offset"]) == ("orders", 3)
-    found = kip33.read_arrow(different, on_error="row").read_all().to_pylist()
-    rows = [(row["offset"], row["value"]) for row in found if not row["_corrupt"]]
-    assert rows == expected
-    skipped: list[str] = []
-    rows = rows_of(different, on_error="skip", skipped=skipped)
-    assert [(row["offset"], row["value"]) for row in rows] == expected
-    assert [bool(re.match(conflict, line)) for line in skipped] == [True]
-    with pytest.raises(CorruptSegmentError, match=f"^{conflict}[^\n]*\non_error="):
+def test_where_both_tiers_have_other_records_none_is_sure(different: Any) -> None:
+    with pytest.warns(UserWarning) as told:
+        found = rows_of(different, on_error="skip")
+    lines = [str(one.message) for one in told]
+    assert [re.sub(r"(offset \d+ on).*", r"\1", line) for line in lines] == [
+        "orders-0: two copies have other bytes in the same leader epoch from offset 3 on",
+        "orders-0: no copy shows whether the log's leader had the records from offset 3 on",
+    ]
+    values = [(row["offset"], row["value"]) for row in found]
+    assert values == [(n, b"remote" if n < 3 else b"local") for n in range(6)]
+    with pytest.warns(UserWarning), pytest.raises(CatalogError, match="from offset 3 on"):
         rows_of(different)
-    assert len(rows_of(different, start_offset=5)) == 1  # what is not asked for is no fault
 
 
 def test_one_replica_is_read_and_another_one_by_its_name(tmp_path: Path) -> None:
@@ -242,11 +237,11 @@ def without_epochs(base: int, end: int) -> Stored:
     return segment_with(base, *wire)
 
 
-def test_records_after_the_local_log_are_named_where_leader_epochs_are_not_known(
+def test_a_line_names_the_records_of_which_leader_epochs_are_not_known(
     tmp_path: Path,
 ) -> None:
     tiers = opened(tmp_path, [without_epochs(0, 8)], [without_epochs(0, 5), without_epochs(8, 13)])
-    line = r"^orders-0: leader epochs are not known, .* from offset 8 on or later; [^\n]*$"
+    line = r"^orders-0: leader epochs are not known, .* from offset 0 on; [^\n]*$"
     with pytest.warns(UserWarning, match=line):
         assert len(rows_of(tiers, on_error="skip")) == 13
     with pytest.raises(CatalogError, match=line):

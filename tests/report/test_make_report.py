@@ -3,13 +3,16 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from kip33.catalog.catalog import Catalog, choose
 from kip33.catalog.difference import count_changes, difference
 from kip33.catalog.holes import hole_totals, read_holes
 from kip33.catalog.topic_totals import topic_totals
+from kip33.cli.main import kip33
 from kip33.report.facts import BarState, FindingLevel
 from kip33.report.make_report import ReportRequest, make_report
 from kip33.report.timelines import MOST_BARS, MOST_PARTITIONS_SHOWN
@@ -18,7 +21,7 @@ from kip33.retention.evaluation import RetentionRequest
 from kip33.retention.policy_files import load_policies
 from tests.builders.judged_catalogs import judged_at_once
 from tests.builders.report_catalog import HOSTILE, NOW_MS
-from tests.builders.snapshots import commit_path, row, write
+from tests.builders.snapshots import commit_path, row, segment_row, write
 from tests.report.conftest import MadeReport, made_report
 
 
@@ -181,3 +184,32 @@ def test_without_policies_holes_are_those_that_the_catalog_shows(tmp_path: Path)
     totals = make_report(catalog, choice, ReportRequest(None, (), NOW_MS, NOW_MS, 0)).totals
     assert (totals.by_hole, totals.missing_offsets) == holes
     assert (totals.missing_offsets, set(totals.by_hole)) == (8, {"certain"})
+
+
+def test_parted_replicas_are_findings_of_the_report_and_lines_of_the_catalog(
+    tmp_path: Path,
+) -> None:
+    def of(log_dir: str, last: int, epochs: dict[int, int]) -> dict[str, Any]:
+        place = {"log_dir": log_dir, "log_uri": f"file:///a/{log_dir}/orders-0/0.log"}
+        starts = {"leader_epochs": [*epochs], "leader_epoch_offsets": [*epochs.values()]}
+        return segment_row(0, last, record_count=last + 1, **place, **starts)
+
+    catalog = Catalog.at(str(tmp_path / "catalog"))
+    rows = [of("b1", 19, {0: 0}), of("b2", 11, {0: 0, 2: 5}), of("b3", 3, {0: 0})]
+    unknown = of("b1", 9, {}) | {"topic": "hidden"}
+    hidden = [unknown | {"log_dir": name, "log_uri": f"file:///a/{name}"} for name in ("b1", "b2")]
+    write(catalog, [*rows, *hidden], now_ms=NOW_MS)
+    asked = ReportRequest(None, (), NOW_MS, NOW_MS, 1)
+    found = make_report(catalog, choose(catalog, None), asked).findings
+    said = [(str(one.level), one.count, *one.examples) for one in found if "replica" in one.text]
+    lines = [
+        "hidden-0: replica 'b2': leader epochs are not known, so a later leader may never have had "
+        "its offsets 0 to 9",
+        "orders-0: replica 'b1' differs from the log from offset 5 on: a later leader never had "
+        "its records",
+        "orders-0: replica 'b1' ends before the log and lacks offsets 5 to 11",
+        "orders-0: replica 'b3' ends before the log and lacks offsets 4 to 11",
+    ]
+    assert said == [("warning", 1, lines[0]), ("warning", 1, lines[1]), ("note", 2, *lines[2:])]
+    shown = CliRunner().invoke(kip33, ["catalog", catalog.location.path])
+    assert shown.output.splitlines()[-3:] == [*lines[:2], f"{lines[2]}; and 1 more like this"]

@@ -96,6 +96,10 @@ def restored(source: Path, log_dir: Path, **how: Any) -> dict[str, Any]:
     return restore(asked(source, log_dir, **how), LocalEngine())
 
 
+def dry_run(source: Path, log_dir: Path, **how: Any) -> dict[str, Any]:
+    return planned_or_begun(asked(source, log_dir, **how), LocalEngine())
+
+
 def new_topic(log_dir: Path, name: str, topic_id: str = TOPIC_ID) -> Path:
     """Make a partition's directory as a broker leaves it that has just created the topic."""
     folder = log_dir / name
@@ -203,7 +207,7 @@ def test_the_same_restore_again_finds_all_there_already(source: Path, log_dir: P
     first = restored(source, log_dir)
     before = everything_in(log_dir)
     times = {path: path.stat().st_mtime_ns for path in log_dir.rglob("*")}
-    dry = planned_or_begun(asked(source, log_dir))
+    dry = dry_run(source, log_dir)
     again = restored(source, log_dir)
     for summary in (dry, again):
         counts = ("partitions_restored", "partitions_refused", "partitions_there")
@@ -232,6 +236,39 @@ def test_so_does_one_that_cut_logs_or_began_at_a_time(source: Path, tmp_path: Pa
         assert again["partitions_restored"] == 0
         refused = [row["problem"] for row in again["partitions"] if row["problem"]]
         assert not [one for one in refused if "has data" in one], how
+
+
+def hole(source: Path) -> None:
+    (source / "orders-0" / f"{30:020d}.log").unlink()
+
+
+DRY: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
+    "nothing is wrong": (lambda _: None, {}),
+    "links": (lambda _: None, {"is_linked": True}),
+    "a new cluster": (lambda _: None, {"leader_epoch": 0}),
+    "a cut": (lambda _: None, {"until_ms": T + 45, "is_truncated": True}),
+    "a byte of a log before the last": (lambda to: flip(to / "orders-0" / f"{30:020d}.log"), {}),
+    "missing offsets": (hole, {}),
+    "missing offsets are allowed": (hole, {"allow_holes": True}),
+    "leader epochs fall": (lambda to: add_log(to, 60, log_of(60)), {}),
+    "a log spans 2^31": (lambda to: add_log(to, 60, log_of(60, leader_epoch=2) + batch(2**32)), {}),
+    "a segment ends after the next one begins": (lambda to: add_log(to, 80, log_of(80)), {}),
+}
+
+
+@each_case(("change", "how"), DRY)
+def test_a_dry_run_of_an_archive_has_the_figures_of_the_restore(
+    change: Any, how: Any, tmp_path: Path
+) -> None:
+    source, log_dir = archived(tmp_path), formatted(tmp_path)
+    change(source)
+    before = everything_in(tmp_path)
+    dry = dry_run(source, log_dir, **how)
+    assert everything_in(tmp_path) == before
+    assert dry.pop("free_bytes") > 0
+    done = restored(source, log_dir, **how)
+    done["bytes_copied"] += done["bytes_there"]  # it is copied again when a log is split
+    assert dry | {"applied": True, "bytes_there": done["bytes_there"]} == done
 
 
 def one_record_more(log_dir: Path) -> None:
@@ -439,10 +476,23 @@ def test_damage_before_the_last_segment_refuses_a_partition(
     assert (log_dir / "orders-1").is_dir()
 
 
+def test_a_log_that_a_broker_would_rename_into_place_refuses_a_partition(
+    source: Path, tmp_path: Path
+) -> None:
+    first = source / "orders-0" / f"{0:020d}.log"
+    first.rename(f"{first}.swap")
+    with pytest.warns(UserWarning, match=r"1 of 4 logs could not be read, .*\.log\.swap"):
+        build_index(source, tmp_path / "indexes")
+    for place in (source, tmp_path / "indexes" / "_catalog"):
+        orders, other = restore_archive(place, tmp_path / f"of {place.name}").partitions
+        assert f"{first.name}.swap: a broker that starts renames this" in (orders.problem or "")
+        assert other.problem is None
+
+
 def test_a_damaged_end_of_a_tenth_of_the_last_segment_is_cut(source: Path, log_dir: Path) -> None:
     log = source / "orders-0" / f"{60:020d}.log"
     log.write_bytes(log_of(60, 12, leader_epoch=2)[:-7])
-    planned = planned_or_begun(asked(source, log_dir))
+    planned = dry_run(source, log_dir)
     summary = restored(source, log_dir)
     [row] = [row for row in summary["partitions"] if row["partition"] == 0]
     assert (row["problem"], row["end_offset"]) == (None, 170)
@@ -497,7 +547,7 @@ def test_a_partition_without_any_batch_is_refused(
             for allow_cut in (False, True):
                 how = {"allow_cut": allow_cut}
                 summary = restored(archive, tmp_path / f"{name} {allow_cut}", **how)
-                planned = planned_or_begun(asked(archive, tmp_path / "dry", **how))
+                planned = dry_run(archive, tmp_path / "dry", **how)
                 assert summary["partitions_restored"] == planned["partitions_restored"] == 0
                 for problem in (problem_of(summary), problem_of(planned)):
                     assert "no batch" in problem and "valid" in problem and said in problem
@@ -555,7 +605,7 @@ def test_what_keeps_a_broker_from_starting_is_named(source: Path, log_dir: Path)
         "others-0/leader-epoch-checkpoint: line 1: 'garbage' found",
         "no partition.metadata in others-0; a KRaft broker before 3.7.1 refuses to start",
     ]
-    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+    for summary in (dry_run(source, log_dir), restored(source, log_dir)):
         for line in lines:
             assert [note for note in summary["notes"] if line in note], line
         assert not [note for note in summary["notes"] if "orders-1" in note]
@@ -564,7 +614,7 @@ def test_what_keeps_a_broker_from_starting_is_named(source: Path, log_dir: Path)
 def test_a_log_that_ends_before_its_log_start_is_refused(source: Path, log_dir: Path) -> None:
     """A broker deletes all its segments. A log that ends there is one without records."""
     (source / "log-start-offset-checkpoint").write_text("0\n2\norders 0 91\norders 1 530\n")
-    for summary in (planned_or_begun(asked(source, log_dir)), restored(source, log_dir)):
+    for summary in (dry_run(source, log_dir), restored(source, log_dir)):
         said = problem_of(summary)
         assert "the log ends at 90, before its log start offset 91; a broker that starts" in said
         assert summary["partitions_restored"] == 1
@@ -627,7 +677,7 @@ def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> N
             os.utime(folder / f"{0:020d}.log", (0, 0))
     for summary in (
         restored(archive, tmp_path / "data"),
-        planned_or_begun(asked(archive, tmp_path / "dry")),
+        dry_run(archive, tmp_path / "dry"),
     ):
         [row] = summary["partitions"]
         assert (row["partition"], row["replica"], row["topic_id"]) == (0, "b2", TOPIC_ID)
@@ -729,6 +779,40 @@ def test_later_leader_epochs_become_the_asked_one(source: Path, log_dir: Path) -
     for base in (0, 30, 60):
         assert files[f"{base:020d}.log"] == log_of(base, leader_epoch=0)
     assert (source / "orders-0" / f"{30:020d}.log").read_bytes() == log_of(30, leader_epoch=1)
+
+
+def test_a_new_cluster_gets_no_producers_but_those_with_an_open_transaction(
+    tmp_path: Path,
+) -> None:
+    """It gives their ids again: a new producer's first batch would be taken for a repeat."""
+    ended = batch(0, producer_id=0, producer_epoch=0, base_sequence=0)
+    is_open = batch(10, producer_id=7, producer_epoch=3, base_sequence=0, transactional=True)
+    marker = end_txn_marker(30, T + 30, producer_id=7, producer_epoch=3)
+    both = batch(20, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+    write_logs(tmp_path / "archive" / "orders-0", {0: ended + is_open, 20: both, 30: marker})
+    kept: dict[int | None, dict[int, dict[int, tuple[int, int]]]] = {}
+    notes = {}
+    for leader_epoch in (None, 0):
+        log_dir = tmp_path / f"logs {leader_epoch}"
+        summary = restored(tmp_path / "archive", log_dir, leader_epoch=leader_epoch)
+        notes[leader_epoch] = [note for note in summary["notes"] if ".snapshot" in note]
+        kept[leader_epoch] = {
+            offset: {
+                one.producer_id: (one.last_sequence, one.first_offset)
+                for one in ProducerSnapshot.from_bytes(
+                    (log_dir / "orders-0" / f"{offset:020d}.snapshot").read_bytes()
+                ).producers
+            }
+            for offset in (20, 30, 31)
+        }
+    assert kept[None] == {
+        20: {0: (9, -1), 7: (9, 10)},
+        30: {0: (9, -1), 7: (9, 10), 8: (9, 20)},
+        31: {0: (9, -1), 7: (9, -1), 8: (9, 20)},
+    }
+    assert kept[0] == {20: {7: (-1, 10)}, 30: {7: (-1, 10), 8: (-1, 20)}, 31: {8: (-1, 20)}}
+    assert notes[None] == []
+    assert "2 producers left out" in notes[0][0]
 
 
 def test_a_new_cluster_needs_leader_epoch_0(source: Path, log_dir: Path) -> None:
@@ -885,7 +969,7 @@ def test_a_continued_restore_looks_whether_partitions_are_in_their_places(
     killed(moment, source, log_dir, monkeypatch)
     if is_removed:
         shutil.rmtree(log_dir / RESTORE_STAGING, ignore_errors=True)
-    summary = planned_or_begun(asked(source, log_dir))
+    summary = dry_run(source, log_dir)
     assert (summary["partitions_restored"], summary["partitions_refused"]) == (2, 0)
     is_continued = not (is_removed and moment == "_place")
     assert bool(summary["notes"] and "continues the" in summary["notes"][0]) == is_continued
@@ -903,8 +987,8 @@ def test_of_a_removed_folder_only_partitions_in_their_places_are_completed(
     killed("remove_staging", source, log_dir, monkeypatch)
     for name in (RESTORE_STAGING, "orders-1"):
         shutil.rmtree(log_dir / name)
-    for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
-        summary = act(asked(source, log_dir))
+    for act in (planned_or_begun, restore):
+        summary = act(asked(source, log_dir), LocalEngine())
         assert (summary["partitions_restored"], summary["partitions_there"]) == (1, 1)
         assert problem_of(summary, 0) == "None"
     assert offsets_in(log_dir) == ENDS
@@ -917,9 +1001,9 @@ def test_a_partition_that_is_lost_beside_others_ends_the_command(
     killed("_place", source, log_dir, monkeypatch)
     (log_dir / RESTORE_STAGING / "partitions" / "orders-1" / f"{500:020d}.log").write_bytes(b"")
     before = everything_in(log_dir)
-    for act in (planned_or_begun, lambda request: restore(request, LocalEngine())):
+    for act in (planned_or_begun, restore):
         with pytest.raises(RestoreError, match="orders-1: neither staged in"):
-            act(asked(source, log_dir))
+            act(asked(source, log_dir), LocalEngine())
     assert everything_in(log_dir) == before
     assert abandon(Location.of(log_dir)).partitions_removed == 2
     assert restored(source, log_dir)["partitions_restored"] == 2
@@ -1022,7 +1106,7 @@ def test_a_journal_is_believed_only_where_it_was_written(
     change(log_dir)
     before = everything_in(log_dir)
     for act in (
-        partial(planned_or_begun, asked(source, log_dir)),
+        partial(dry_run, source, log_dir),
         partial(restored, source, log_dir),
         partial(abandon, Location.of(log_dir)),
     ):
@@ -1031,7 +1115,7 @@ def test_a_journal_is_believed_only_where_it_was_written(
     assert everything_in(log_dir) == before
 
 
-@pytest.mark.parametrize("act", [restored, lambda *places: planned_or_begun(asked(*places))])
+@pytest.mark.parametrize("act", [restored, dry_run])
 def test_a_damaged_checkpoint_is_found_before(source: Path, log_dir: Path, act: Any) -> None:
     (log_dir / "replication-offset-checkpoint").write_text("0\n1\norders\n")
     with pytest.raises(RestoreError, match="expected TOPIC PARTITION OFFSET"):

@@ -14,7 +14,6 @@ import kip33
 from kip33.catalog.catalog import Catalog
 from kip33.restore import restore_apply, restore_complete
 from kip33.restore.restore_request import RestoreSummary
-from kip33.restore.restore_source import UPLOADED_TWICE
 from kip33.stores.locations import Location
 from tests.builders.layouts import WRITERS, Stored, kafka, local_tiered, put, uuid22
 from tests.builders.partition_copies import INTERVAL_BYTES, everything_in, files_of
@@ -102,28 +101,40 @@ def test_the_files_are_those_of_the_log_that_was_in_one_place(tmp_path: Path, lo
 def require_files_of_the_whole_log(place: Path, number: int) -> None:
     rng, batches = random.Random(f"tiers {number}"), without_gaps(number)
     layout, write, _ = WRITERS[LAYOUTS[number % len(LAYOUTS)]]
-    has_ids = layout in UPLOADED_TWICE
+    has_ids = layout != "pinterest"
     local, remote = tiers_of(batches, rng, one_leader=not has_ids)
     kafka(place / "disks/b1", local)
+    put(place / "disks/b1/orders-0/leader-epoch-checkpoint", checkpoint_of(batches))
     write(place / "bucket", remote)
     both = catalogs_of(place, layout)[::-1]
-    summary = restored(both, place / "data")
+    allowed = {"allow_unsure": min(epoch_of(one.data) for one in batches) < 0}
+    summary = restored(both, place / "data", **allowed)
     [row] = summary.partitions
     assert (row.problem, row.replica, row.start_offset, row.end_offset) == (
         *(None, "b1", batches[0].base_offset, batches[-1].last_offset + 1),
     )
     bases = bases_in(place / "data/orders-0")
-    assert set(bases) <= {one.base_offset for one in (*local, *remote)}
+    assert set(bases) <= {one.base_offset for one in batches}
     kafka(place / "whole/b1", split(batches, rng, bases))
     first_ms = NOW - 10 * HOUR_MS
     begin, end = (first_ms + rng.randrange(*part) for part in ((0, 300_000), (300_000, HOUR_MS)))
     ranged = {"from_": begin, "until": end, "truncate": rng.random() < 0.5}
-    for how in ({}, ranged):
+    for how in (allowed, ranged | allowed):
         for source, name in ((both, "data"), (place / "whole/b1", "expected")):
             log_dir = place / f"{name} {len(how)}"
             assert restored(source, log_dir, **how).partitions_restored
             (log_dir / "orders-0/partition.metadata").unlink(missing_ok=True)
         assert everything_in(place / f"data {len(how)}") == everything_in(log_dir), how
+
+
+def checkpoint_of(batches: Sequence[WrittenBatch]) -> bytes:
+    """Return the file that a broker has beside a log of these batches, not only of its end."""
+    starts: dict[int, int] = {}
+    for one in batches:
+        if epoch_of(one.data) >= 0:
+            starts.setdefault(epoch_of(one.data), one.base_offset)
+    lines = [f"{epoch} {offset}\n" for epoch, offset in starts.items()]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def stored(base: int, batches: int = 3, **how: Any) -> Stored:
@@ -195,7 +206,10 @@ def test_a_damaged_local_log_is_read_from_the_bucket(damage: str, tmp_path: Path
     both = of_two(tmp_path, {"b1": local}, BOTH[:2])
     [row] = restored(both, tmp_path / "data").partitions
     assert (row.problem, row.remote_segments) == (None, 2)
-    assert (tmp_path / f"data/orders-0/{30:020d}.log").read_bytes() == log_of(30)
+    bases = bases_in(tmp_path / "data/orders-0")
+    assert bases == ([0, 30, 50, 60] if damage == "truncated" else [0, 30, 60])
+    logs = [(tmp_path / f"data/orders-0/{base:020d}.log").read_bytes() for base in bases]
+    assert b"".join(logs) == log_of(0, 9)
 
 
 REFUSED = {
@@ -213,7 +227,7 @@ REFUSED = {
     "another log": (
         [stored(30), stored(60)],
         [BOTH[0], Stored("orders", 0, 30, ANOTHER)],
-        "have the same base offset; which one is right is not known",
+        "no copy shows whether the log's leader had the records from offset 30 on",
     ),
 }
 
@@ -272,8 +286,9 @@ def test_the_log_start_is_that_of_the_whole_log(tmp_path: Path) -> None:
 
 def test_leader_epochs_are_those_of_the_batches(tmp_path: Path) -> None:
     logs = [Stored("orders", 0, base, log_of(base, leader_epoch=base // 30)) for base in (0, 30)]
+    (tmp_path / "disks/b1/orders-0").mkdir(parents=True)
+    (tmp_path / "disks/b1/orders-0/leader-epoch-checkpoint").write_text("0\n3\n0 0\n1 30\n5 60\n")
     both = of_two(tmp_path, {"b1": logs[1:]}, logs[:1])
-    (tmp_path / "disks/b1/orders-0/leader-epoch-checkpoint").write_text("0\n2\n0 0\n5 20\n")
     restored(both, tmp_path / "data")
     found = files_of(tmp_path / "data/orders-0")["leader-epoch-checkpoint"]
     assert found == b"0\n2\n0 0\n1 30\n"
@@ -339,7 +354,7 @@ def test_wrong_sources_are_one_line(tmp_path: Path) -> None:
 
 
 def test_of_two_uploads_the_complete_one_is_restored(tmp_path: Path) -> None:
-    cut = Stored("orders", 0, 30, log_of(30, 1, leader_epoch=1), upload=1)
+    cut = Stored("orders", 0, 30, log_of(30, 1), upload=1)
     local_tiered(tmp_path / "archive", [*BOTH, cut])
     summary = restored(tmp_path / "archive", tmp_path / "data", layout="local-tiered")
     assert summary.partitions_refused == 0
@@ -361,8 +376,11 @@ def test_a_log_whose_leader_epochs_fall_is_refused(tmp_path: Path) -> None:
         source = Location.of(newest.source)
         known = [{name: row[name] for name in names} for row in rows]
         write(catalog, known, layout=newest.layout, source=source)
+    [refused] = restored(both, tmp_path / "data").partitions
+    assert "leader epochs are not known" in str(refused.problem)
+    assert "give --allow-unsure" in str(refused.problem)
     for how in ({}, {"leader_epoch": 0}):
-        [row] = restored(both, tmp_path / "data", **how).partitions
+        [row] = restored(both, tmp_path / "data", allow_unsure=True, **how).partitions
         assert row.problem is not None
         assert "the batch at offset 30 has leader epoch 1, and one before it has 2" in row.problem
         assert "leader epochs are not known" in " ".join(row.notes)

@@ -27,7 +27,7 @@ NO_BATCHES = {
     "last_offset": -1, "max_timestamp": -1, "offset_of_max_timestamp": -1,
     "smallest_timestamp": NO_RECORDS, "unknown_smallest": 0,
     "out_of_order_batches": 0, "codecs": 0, "timestamp_types": 0, "marked": 0,
-    "understated": 0,
+    "understated": 0, "latest_epoch": -1, "epoch_falls": 0,
 }  # fmt: skip
 
 
@@ -54,9 +54,25 @@ def row(
     attributes: int = 0,
     magic: int = 2,
     base: int | None = None,
+    epoch: int = 0,
 ) -> tuple[int, ...]:
     base = timestamp if base is None else base
-    return (0, 61, offset, offset, timestamp, offset, -1, 0, records, attributes, magic, 0, base, 0)
+    return (
+        0,
+        61,
+        offset,
+        offset,
+        timestamp,
+        offset,
+        -1,
+        epoch,
+        records,
+        attributes,
+        magic,
+        0,
+        base,
+        0,
+    )
 
 
 def test_no_batches() -> None:
@@ -93,6 +109,9 @@ CASES = {
         [row(5), row(3, records=2), row(3, records=-1, magic=1)], {"unknown_smallest": 2}),
     "a record may have no timestamp": ([row(5), row(-1, magic=0)], {"smallest_timestamp": -1}),
     "the last one's offset": ([row(1, 9), row(1, 4)], {"last_offset": 4}),
+    "a leader epoch below an earlier one is a fall": (
+        [row(1, epoch=epoch) for epoch in (3, 3, 5, 4, 5, -1)],
+        {"latest_epoch": 5, "epoch_falls": 2}),
     "codecs are bits": ([row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}),
     "v0 has no type": ([row(-1, magic=0, attributes=8)], {"timestamp_types": 1}),
     "CreateTime": ([row(1)], {"timestamp_types": 2}),

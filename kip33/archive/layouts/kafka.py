@@ -40,18 +40,26 @@ from pyarrow import fs
 
 from kip33.archive.directory import (
     Directory,
+    Infos,
     Layout,
     Partition,
+    Segment,
     Visit,
     add_inner,
     entries,
     parent_of,
 )
-from kip33.archive.index_listing import add_segments, index_files, unfinished_of
+from kip33.archive.index_listing import (
+    NO_SMALL_FILES,
+    add_segments,
+    index_files,
+    unfinished_of,
+)
 from kip33.archive.segment_paths import TIERED_LOG
 from kip33.formats.names import parse_partition_dir, parse_segment_file
-from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
-from kip33.stores.files import FileStatus, is_file, listed_status
+from kip33.formats.partition_metadata import parse_topic_id
+from kip33.rules.broker_start import renamed_swaps
+from kip33.stores.files import is_file, listed_status
 
 LOST_TIME_INDEX: Final = ".log.swap files without their .timeindex.swap"
 METADATA_WOULD_DANGLE: Final = "the brokers' remote log metadata would point to missing files"
@@ -64,7 +72,7 @@ class _SegmentNaming(NamedTuple):
     partition: Callable[[Visit], Partition | None]  # None: not a partition's directory
     base_offset: Callable[[Directory, str], int | None]  # of a file with .log in its name
     unfinished: re.Pattern[str]  # names of temporary index files
-    count_others: Callable[[Directory, set[str]], None] | None = None  # all names of a partition
+    add_swaps: Callable[[Directory, Visit, Partition, Infos], None] | None = None
 
 
 def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
@@ -73,7 +81,7 @@ def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
     partition = names.partition(visit)
     infos = entries(directory, visit, partition)
     logs = []
-    metadata: FileStatus | None = None
+    small_files = NO_SMALL_FILES
     for info in infos:
         name = info.base_name
         if not is_file(info) and info.type == fs.FileType.Directory:
@@ -82,14 +90,14 @@ def _list_suffixed(names: _SegmentNaming, visit: Visit) -> Directory:
             base_offset = names.base_offset(directory, name)
             if base_offset is not None:
                 logs.append((base_offset, info))
-        elif name == PARTITION_METADATA:
-            metadata = listed_status(visit.place, info)
-    if partition and names.count_others:
-        names.count_others(directory, {info.base_name for info in infos})
+        else:
+            small_files = small_files.with_file(visit.place, info)
+    if partition and names.add_swaps:
+        names.add_swaps(directory, visit, partition, infos)
     if partition and logs:
         file_names = [info.base_name for _, info in logs]
         files = index_files(directory, visit, infos, file_names, names.unfinished)
-        add_segments(directory, visit, partition, logs, files, metadata)
+        add_segments(directory, visit, partition, logs, files, small_files)
     return directory
 
 
@@ -115,22 +123,34 @@ def _base_offset_of(directory: Directory, name: str) -> int | None:
     return None
 
 
-def _count_lost_time_indexes(directory: Directory, names: set[str]) -> None:
-    """Count `.log.swap` files, a cleaner's finished output, without their time index.
+def _add_swaps(directory: Directory, visit: Visit, partition: Partition, infos: Infos) -> None:
+    """Add the logs that a broker renames into place when it starts, each with an error.
 
-    A broker that starts renames `.log.swap` into place. It does not recover such a segment, with
-    or without index files, so the segment keeps an empty `.timeindex` for ever.
+    Which logs they replace is only known when they are read. A broker does not recover such a
+    segment: without its time index it keeps an empty `.timeindex` for ever, and is counted.
     """
-    for name in names:
-        log = parse_segment_file(name)
-        if log and (log.kind, log.suffix) == ("log", "swap"):
-            stem = name.removesuffix(".log.swap")
-            if f"{stem}.timeindex.swap" not in names:
-                directory.passed_over[LOST_TIME_INDEX] += 1
+    files = {info.base_name: info for info in infos}
+    named = {name: file for name in files if (file := parse_segment_file(name))}
+    renamed = renamed_swaps(named.values())
+    for name, (base_offset, kind, suffix) in named.items():
+        if (kind, suffix) != ("log", "swap") or base_offset not in renamed:
+            continue
+        final = name.removesuffix(".swap")
+        size_bytes, modified_ms = listed_status(visit.place, files[name])
+        row = Segment(
+            visit.path_of(name), *partition[:3], base_offset, size_bytes, modified_ms, None
+        )
+        why = (
+            f"a broker that starts renames this file to {final}, in place of the logs that it "
+            "replaces, and kip33 does not; copy the partition again, or start a broker on the copy"
+        )
+        directory.segments.append(row._replace(topic_id=partition.topic_id, error=why))
+        if f"{final.removesuffix('.log')}.timeindex.swap" not in files:
+            directory.passed_over[LOST_TIME_INDEX] += 1
 
 
 _NAMES: Final = _SegmentNaming(
-    _partition_of, _base_offset_of, unfinished_of("[0-9]+"), count_others=_count_lost_time_indexes
+    _partition_of, _base_offset_of, unfinished_of("[0-9]+"), add_swaps=_add_swaps
 )
 KAFKA = Layout(
     "kafka",

@@ -23,10 +23,14 @@ from typing import Any, Final, NamedTuple
 from pyarrow import fs
 
 from kip33.archive.directory import Directory, Layout, Partition, Visit, add_inner, entries
-from kip33.archive.index_listing import add_segments, index_files, unfinished_of
+from kip33.archive.index_listing import (
+    NO_SMALL_FILES,
+    add_segments,
+    index_files,
+    unfinished_of,
+)
 from kip33.archive.segment_paths import UUID
-from kip33.formats.partition_metadata import PARTITION_METADATA, parse_topic_id
-from kip33.stores.files import FileStatus, listed_status
+from kip33.formats.partition_metadata import parse_topic_id
 
 NEEDED: Final = ("topic", "partition", "base_offset")
 _OF_LOG_DIR: Final = ("log_dir", "cluster", "broker")
@@ -116,7 +120,7 @@ def _list_directory(pattern: _Pattern, visit: Visit) -> Directory:
     depth = visit.below.count("/") + 1 if visit.below else 0
     infos = entries(directory, visit, None)
     logs: dict[Partition, list[tuple[int, Any]]] = defaultdict(list)
-    metadata: FileStatus | None = None
+    small_files = NO_SMALL_FILES
     for info in infos:
         if info.type == fs.FileType.Directory:
             if pattern.depth is None or depth < pattern.depth:
@@ -127,14 +131,15 @@ def _list_directory(pattern: _Pattern, visit: Visit) -> Directory:
                 partition, base_offset = _of(found)
                 if partition.partition < 1 << 31 and base_offset < 1 << 63:
                     logs[partition].append((base_offset, info))
-            elif info.base_name == PARTITION_METADATA:
-                metadata = listed_status(visit.place, info)
+            else:
+                small_files = small_files.with_file(visit.place, info)
     if logs:
         names = [info.base_name for own in logs.values() for _, info in own]
         files = index_files(directory, visit, infos, names, _UNFINISHED)
         for partition, own in logs.items():
             of_one = len(logs) == 1 and partition.topic_id is None
-            add_segments(directory, visit, partition, own, files, metadata if of_one else None)
+            beside = small_files if of_one else NO_SMALL_FILES
+            add_segments(directory, visit, partition, own, files, beside)
     return directory
 
 

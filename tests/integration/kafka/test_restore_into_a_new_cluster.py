@@ -3,6 +3,7 @@
 An old cluster with tiered storage (Kafka's LocalTieredStorage) is filled, asked and lost. Topic
 payments comes back from its tiered storage, the others from objects in Aiven's layout, in zstd
 chunks, on S3. In the new cluster leader epochs begin at 0 again. Replicas join, one takes over.
+Producer ids begin at 0 again, too: new producers are not taken for old ones.
 """
 
 import struct
@@ -13,9 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders.layouts import Stored, aiven_zstd
+from tests.builders.segment_builder import Record, v2_batch
 from tests.cli.console import KIP33, Finished, subprocess_of
 from tests.integration.kafka.cluster_answers import Answers, TopicPartition, within
-from tests.integration.kafka.lost_cluster import asked
+from tests.integration.kafka.lost_cluster import asked, nodes_or_skip
 from tests.integration.kafka.lost_topics import creations, first_part, second_part
 from tests.integration.kafka.nodes import Nodes, base_offsets
 from tests.integration.kafka.restored_start import Start, start_of, strays_in
@@ -32,6 +34,7 @@ from tests.integration.stores.places import Ran, in_bucket
 __all__ = ["s3_server"]
 pytestmark = [pytest.mark.kafka, pytest.mark.integration]
 
+NEW_IDS = 3_000  # at each start a broker goes on with another thousand
 TIERED = {"payments": 2}
 OBJECTS = {"orders": 5, "appended": 1}
 TOPICS = TIERED | OBJECTS
@@ -219,3 +222,32 @@ def test_replicas_join_and_one_takes_over(restored: Restored) -> None:
     assert moved.latest_committed == abandoned.latest_committed
     assert moved.records == abandoned.records
     assert moved.times == abandoned.times
+
+
+def test_the_first_batch_of_a_new_producer_is_written_although_an_old_one_had_its_id(
+    tmp_path: Path,
+) -> None:
+    """A broker that knew the old one would take it for a repeat, and write it nowhere."""
+    nodes, now_ms = nodes_or_skip(tmp_path), time.time_ns() // 1_000_000
+    first = {"producer_epoch": 0, "base_sequence": 0}
+    old = [
+        v2_batch(2 * number, [Record(now_ms)] * 2, producer_id=number, **first)
+        for number in range(NEW_IDS)
+    ]
+    archive = tmp_path / "archive" / "orders-0"
+    archive.mkdir(parents=True)
+    (archive / f"{0:020d}.log").write_bytes(b"".join(old))
+    nodes.start()
+    nodes.run_steps(["create orders 1 1"])
+    nodes.stop()
+    to = ("--to", nodes.log_dir(), "--leader-epoch", "0")
+    restored = subprocess_of(KIP33, "restore", archive.parent, *to, cwd=tmp_path)
+    assert restored.exit_code == 0, restored
+    assert f"{NEW_IDS:,} producers left out" in restored.stderr
+    with nodes.running():
+        nodes.run_steps([f"send p none orders 0 {now_ms} 0 2 10 5"])
+        answers = asked(nodes, "after", tmp_path / "times", "orders")
+    [new] = answers.producers["orders", 0]
+    assert new[0] < NEW_IDS
+    assert answers.latest["orders", 0] == 2 * NEW_IDS + 2
+    assert answers.offsets("orders", 0)[-3:] == [2 * NEW_IDS + back for back in (-1, 0, 1)]
