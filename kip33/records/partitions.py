@@ -45,12 +45,7 @@ from kip33.formats.names import parse_partition_dir
 from kip33.formats.partition_metadata import EpochStart
 from kip33.options import Path
 from kip33.records.scanned_copies import logs_of_archive
-from kip33.rules.offset_holes import (
-    Hole,
-    HoleKind,
-    OffsetSpan,
-    holes_between,
-)
+from kip33.rules.offset_holes import Hole, HoleKind, OffsetSpan, holes_between
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
@@ -145,8 +140,8 @@ class ReadSegment(NamedTuple):
     topic_id: str | None = None
     batches_crc32: int | None = None  # 0: it has no batch
     unsure_from: int | None = None  # from here on its records may not be of the log
-    leader_epochs: tuple[EpochStart, ...] = ()  # and where they begin in it; empty: not known
     certainty: int | None = None  # of these records
+    leader_epochs: tuple[EpochStart, ...] = ()  # and where they begin in it; empty: not known
 
     @property
     def log(self) -> Location:
@@ -484,10 +479,10 @@ def _of_row(row: Row) -> ReadSegment:
         batches_crc32=row["batches_crc32"],
         has_inner_times=row["record_count"] is None and 0 in (row["magics"] or ()),
         unsure_from=row[UNSURE_FROM],
+        certainty=row[CERTAINTY],
         leader_epochs=tuple(
             map(EpochStart, row["leader_epochs"] or (), row["leader_epoch_offsets"] or ())
         ),
-        certainty=row[CERTAINTY],
     )
 
 

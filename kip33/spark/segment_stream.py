@@ -203,10 +203,8 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         before: dict[str, Any],
     ) -> dict[str, Any]:
         epochs = last_epochs(self._listed[1], before.get(_LOGS, {}), logs, before.get(_EPOCHS, {}))
-        return {
-            **{_LOGS: logs, _EPOCHS: epochs, _SNAPSHOT: snapshot, _CUTS: cuts},
-            _OPTIONS: options,
-        }
+        own = {_SNAPSHOT: snapshot, _CUTS: cuts, _OPTIONS: options}
+        return {_LOGS: logs, _EPOCHS: epochs, **own}
 
     def _catalogs(self) -> list[Catalog]:
         return [catalog_at(Location.of(place)) for place in self._rows.places]
