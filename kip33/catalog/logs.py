@@ -75,6 +75,8 @@ REMOTE_TIER: Final = "remote tier"
 """The name of the remote tier as a copy."""
 UNLISTED: Final = "unlisted"
 """The kind of a note on a log directory that cannot be listed."""
+DAMAGED: Final = "damaged"
+"""The kind of a note on the damaged last log of a copy, which may have gone beyond the log."""
 _WHY: Final = {
     Certainty.UNSURE: (
         "no copy shows whether the log's leader had the records from offset {} on; the "
@@ -98,11 +100,11 @@ class LogNote(NamedTuple):
 
     topic: str
     partition: int
-    kind: str  # a Kind but OTHER_TOPIC, or UNLISTED
+    kind: str  # a Kind but OTHER_TOPIC, UNLISTED or DAMAGED
     copy: str | None  # a log directory or REMOTE_TIER; None: no copy in particular
     from_offset: int
     until_offset: int | None  # None: to the end of the copy
-    other: str | None = None  # the copy that has these offsets
+    other: str | None = None  # the copy that has these offsets; the URI of a DAMAGED log
 
     @property
     def text(self) -> str:
@@ -143,8 +145,12 @@ _TEXTS: Final = {
     Kind.POSSIBLE: "{copy} lacks offsets {begin} to {last}, which compaction may have removed",
     Kind.HOLE: "no copy has offsets {begin} to {last}",
     UNLISTED: "{copy} cannot be listed; it may have the log of a later leader",
+    DAMAGED: (
+        "the last log of {copy} is damaged from offset {begin} on; if it had records after the end "
+        "of the other copies, they are lost"
+    ),
 }
-_SAID: Final = (Kind.DIFFER, Kind.CONFLICT, Kind.EARLIER, Kind.FILLED, UNLISTED)
+_SAID: Final = (Kind.DIFFER, Kind.CONFLICT, Kind.EARLIER, Kind.FILLED, UNLISTED, DAMAGED)
 
 
 def replica_lines(notes: Iterable[LogNote], kinds: Sequence[str] = _SAID) -> Iterator[str]:
@@ -464,7 +470,23 @@ def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> L
         )
         for note in found.notes
     )
-    return Log(read, unread, log_dir, tuple(notes))
+    return Log(read, unread, log_dir, (*notes, *_damaged_ends(of_all, found, parts, is_read)))
+
+
+def _damaged_ends(
+    of_all: _Copies, found: ChosenLog, parts: Sequence[_Part], is_read: Sequence[bool]
+) -> Iterator[LogNote]:
+    """A note on each last log of a copy that is damaged and not read up to its damage."""
+    lasts = {copy: row for row, copy in enumerate(of_all.copies)}
+    seen = {part.row for part in parts if part.end == NEVER}
+    for at in lasts.values():
+        row = of_all.rows[at]
+        is_damaged = row["status"] in _STATUSES and not row.get(IS_REMOTE)
+        is_dead = found.dead_from[at] != NEVER or _is_left(of_all, found, at)
+        if is_damaged and is_read[at] and at not in seen and not is_dead:
+            where = row["topic"], row["partition"]
+            name = row["log_dir"] or ""
+            yield LogNote(*where, DAMAGED, name, of_all.ends[at], None, row["log_uri"])
 
 
 def _joined(slices: Sequence[Slice]) -> Iterator[_Part]:
