@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 from kip33.archive.layouts import layout_of
 from kip33.archive.listing import with_topic_ids
 from kip33.archive.sources import matches, require_segments
-from kip33.catalog.logs import IS_REMOTE, Logs, logs_of, replica_lines, unsure_text
+from kip33.catalog.logs import (
+    DAMAGED,
+    IS_REMOTE,
+    LogNote,
+    Logs,
+    logs_of,
+    replica_lines,
+    unsure_text,
+)
 from kip33.errors import RestoreError
 from kip33.formats.names import (
     METADATA_TOPIC,
@@ -70,6 +78,7 @@ class PartitionPlan:
     starts_at_end: bool = False  # no record is at or after `--from`
     is_unreadable: bool = False  # the problem is a log that could not be read
     notes: tuple[str, ...] = ()
+    damaged: tuple[LogNote, ...] = ()  # last logs of other copies
     obstacle: str | None = None  # the data at its place: a problem, unless it is all there already
     there: RestoredBefore | None = None
 
@@ -119,7 +128,8 @@ def find_partitions(
         elif request.partitions is None or row["partition"] in request.partitions:
             segments = partitions.setdefault((row["topic"], row["partition"]), [])
             segments.append(SourceSegment.of(row, is_first=not segments))
-    of_these = (one for one in logs.notes if (one.topic, one.partition) in partitions)
+    of_these = [one for one in logs.notes if (one.topic, one.partition) in partitions]
+    damaged = [one for one in of_these if one.kind == DAMAGED]
     notes |= dict.fromkeys([*_older_topics(logs), *replica_lines(of_these)])
     unknown = _of_unknown_topics(logs, request)
     plans = []
@@ -127,6 +137,7 @@ def find_partitions(
         segments = partitions.get(name, [])
         replica = segments[-1].log_dir if segments else None
         plan = PartitionPlan(*name, replica or "", max(1, len(copies.get(name, ()))))
+        plan = replace(plan, damaged=tuple(one for one in damaged if one[:2] == name))
         problem = unknown.get(name)
         plans.append(
             replace(plan, problem=problem) if problem else _with_segments(request, plan, segments)

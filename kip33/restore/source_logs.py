@@ -7,6 +7,7 @@ not empty. Zeros after the last batch are no damage: `rules.segment_summary`. A 
 span 2^31 or more becomes the segments that Kafka splits it into: `indexing.split_segment`.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
@@ -15,13 +16,15 @@ from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import Meter
 from kip33.errors import CorruptSegmentError, FileReadError, Kip33Error, counted
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES
+from kip33.formats.scan import BatchScan
 from kip33.indexing.segment import BuiltIndexes, with_whole_log
 from kip33.indexing.split_segment import SplitPart, split_parts
 from kip33.restore.restore_request import LogEnd, LogPart, RestoreRequest, SourceSegment
 from kip33.restore.restore_source import PartitionPlan
 from kip33.rules.broker_directory import start_beyond_end
 from kip33.rules.segment_summary import SegmentStatus
-from kip33.stores.files import one_line
+from kip33.stores.files import one_line, opened
+from kip33.stores.locations import Location
 
 _LARGEST_SHARE: Final = 10  # a tenth of the log
 
@@ -89,9 +92,16 @@ def beyond_end(plan: PartitionPlan, end_offset: int) -> str | None:
 
 
 def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
-    """The plan with what the end of its last log means for it, if a catalog knows the end."""
+    """The plan with what the end of its last log means for it, if a catalog knows the end.
+
+    The damaged last log of another copy may have gone beyond this end: it is read.
+    """
     if plan.problem is not None:
         return plan
+    for note in plan.damaged:
+        if not request.allow_cut and _loses_much(Location.of(note.other or "")):
+            text = note.text.removeprefix(f"{plan.name}: ")
+            return replace(plan, problem=f"{text}; give --allow-cut to restore without them")
     segment = plan.segments[-1]
     end = segment.end
     if end is None:
@@ -106,6 +116,17 @@ def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
         why = f"; {end.error}" if end.error and end.error not in problem else ""
         return replace(plan, problem=problem + why)
     return replace(plan, notes=(*plan.notes, cut.note) if cut.note else plan.notes)
+
+
+def _loses_much(log: Location) -> bool:
+    """Whether more than a tenth of a log is behind its first damage, or it cannot be read."""
+    try:
+        with opened(log) as (read_into, size_bytes):
+            scan = BatchScan(read_into, size_bytes)
+            deque(scan, maxlen=0)
+    except (FileReadError, Kip33Error):
+        return True
+    return (size_bytes - scan.valid_bytes) * _LARGEST_SHARE > size_bytes
 
 
 def with_parts(request: RestoreRequest, plan: PartitionPlan) -> PartitionPlan:

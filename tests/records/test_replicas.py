@@ -35,7 +35,8 @@ REPLICAS: dict[str, tuple[dict[str, Copy], list[tuple[str, range]], str]] = {
     "an invalid log": (
         {"b1": {7: [*batches(7, 9), *batches(3, 1)]}, "b2": {7: batches(7, 2)}},
         [("b2", range(7, 9))],
-        "",
+        "the last log of replica 'b1' is damaged from offset 7 on; if it had records after the "
+        "end of the other copies, they are lost",
     ),
     "a deposed leader has more bytes": (
         {"b1": {0: batches(0, 20)}, "b2": {0: [*batches(0, 5), *batches(5, 7, epoch=2)]}},

@@ -4,16 +4,30 @@
 directory and its catalog give the same files.
 """
 
+import random
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
+
 from kip33 import build_index, restore_archive
 from kip33.formats.partition_metadata import PartitionMetadata
+from tests.builders.layouts import kafka, put
 from tests.builders.partition_copies import everything_in
 from tests.builders.segment_builder import Record, v2_batch
 from tests.cases import each_case
+from tests.long_forms import seeds, short_and_long
 from tests.restore.test_restore import TOPIC_ID, T
+from tests.restore.test_restored_tiers import (
+    bases_in,
+    checkpoint_of,
+    epoch_of,
+    restored,
+    split,
+    without_gaps,
+)
 
 Logs = Mapping[int, bytes]
 """The logs of a log directory by their base offsets."""
@@ -48,6 +62,8 @@ class Case(NamedTuple):
     said: Iterable[str] = ()
     problem: str = ""
     how: Mapping[str, Any] = NOTHING
+    starts: Mapping[str, int] = NOTHING  # the log start offsets in log directories
+    start_offset: int = 0
     epochs: Mapping[str, str] = NOTHING  # the leader-epoch-checkpoint of log directories
 
 
@@ -100,6 +116,24 @@ CASES: dict[str, Case] = {
         {0: log(0, 20), 20: log(20, 40), 40: log(40, 65)},
         "b1",
     ),
+    "the last log of the one that goes farthest is damaged": Case(
+        {"b1": {0: log(0, 30)}, "b2": {0: log(0, 20), 20: broken(log(20, 60), 1, 8)}},
+        problem="the last log of replica 'b2' is damaged from offset 25 on; if it had records "
+        "after the end of the other copies, they are lost; give --allow-cut",
+    ),
+    "and cut": Case(
+        {"b1": {0: log(0, 30)}, "b2": {0: log(0, 20), 20: broken(log(20, 60), 1, 8)}},
+        {0: log(0, 30)},
+        "b1",
+        ["the last log of replica 'b2' is damaged from offset 25 on"],
+        how={"allow_cut": True},
+    ),
+    "the last log of another one has a torn end": Case(
+        {"b1": {0: log(0, 60)}, "b2": {0: log(0, 60)[:-7]}}, {0: log(0, 60)}, "b1"
+    ),
+    "the log starts inside a batch": Case(
+        {"b1": WHOLE, "b2": WHOLE}, WHOLE, "b1", starts={"b1": 13, "b2": 13}, start_offset=13
+    ),
     "its batches are others": Case(
         {"b1": {0: log(0, 20), 40: log(40, 65)}, "b2": {15: OTHER_BATCHES}},
         problem="the batch of offsets 15 to 24 begins before; expected a batch that begins at "
@@ -133,6 +167,9 @@ def test_the_log_of_several_replicas(case: Case, tmp_path: Path) -> None:
         (folder / "partition.metadata").write_bytes(PartitionMetadata(TOPIC_ID).to_bytes())
         if broker in case.epochs:
             (folder / "leader-epoch-checkpoint").write_text(case.epochs[broker])
+        if broker in case.starts:
+            start = f"0\n1\norders 0 {case.starts[broker]}\n"
+            (archive / broker / "log-start-offset-checkpoint").write_text(start)
         for base, data in logs.items():
             (folder / f"{base:020d}.log").write_bytes(data)
     build_index(archive, tmp_path / "indexes")
@@ -147,7 +184,50 @@ def test_the_log_of_several_replicas(case: Case, tmp_path: Path) -> None:
         assert logs == case.restored
         if case.restored:
             assert (row.replica, row.replicas) == (case.replica, len(case.replicas))
+            assert row.start_offset == case.start_offset
         lines = [*summary.notes, *row.notes]
         assert all(any(text in line for line in lines) for text in case.said), lines
         found.append(everything_in(log_dir) if case.restored else {})
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("archives", short_and_long(3, 100, "KIP33_ARCHIVES"))
+def test_the_files_are_those_of_the_log_that_was_in_one_place(
+    tmp_path: Path, archives: int
+) -> None:
+    for number in seeds(archives):
+        require_files_of_the_whole_log(tmp_path / str(number), number)
+
+
+def require_files_of_the_whole_log(place: Path, number: int) -> None:
+    """One replica has the begin of a random log, one its end; a batch that both have is damaged."""
+    rng, batches = random.Random(f"replicas {number}"), without_gaps(number)
+    end = rng.randrange(1, len(batches) + 1)
+    begin = rng.randrange(end)
+    for broker, some in (("b1", batches[:end]), ("b2", batches[begin:])):
+        segments = list(split(some, rng))
+        kafka(place / "archive" / broker, segments)
+        known = batches[:end] if broker == "b1" else batches
+        put(place / f"archive/{broker}/orders-0/leader-epoch-checkpoint", checkpoint_of(known))
+    in_both = [
+        one
+        for one, following in pairwise(segments)
+        if following.base_offset <= batches[end - 1].last_offset + 1
+    ]
+    if in_both:
+        base = rng.choice(in_both).base_offset
+        file = place / f"archive/b2/orders-0/{base:020d}.log"
+        file.write_bytes(broken(file.read_bytes(), 0, 1))
+    build_index(place / "archive", place / "indexes")
+    allowed = {"allow_unsure": min(epoch_of(one.data) for one in batches) < 0}
+    for source in ("archive", "indexes/_catalog", "whole"):
+        if source == "whole":
+            bases = bases_in(place / "data archive/orders-0")
+            kafka(place / "whole", split(batches, rng, bases))
+            put(place / "whole/orders-0/leader-epoch-checkpoint", checkpoint_of(batches))
+        [row] = restored(place / source, place / f"data {source[:7]}", **allowed).partitions
+        assert row.problem is None
+        assert row.end_offset == batches[-1].last_offset + 1
+    expected = everything_in(place / "data whole")
+    assert everything_in(place / "data archive") == expected
+    assert everything_in(place / "data indexes") == expected
