@@ -93,26 +93,30 @@ PYTEST := $(BIN)/pytest -q -n auto --dist loadfile --no-loadscope-reorder
 SHORT := not kafka and not integration and not long
 
 test: venv  ## Lint, types and every test that needs no outside service; without Java not those on Spark
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit spark lint types
+	@$(MAKE) --no-print-directory --jobs=4 TOGETHER=yes unit spark lint types
+
+# Several run at once: each line says which one printed it. An interrupt leaves the last lines.
+SAID = $(if $(TOGETHER),2>&1 | (trap '' INT TERM; sed -u 's/^/$@: /'))
+unit spark lint types: SHELL := /bin/bash
+unit spark lint types: .SHELLFLAGS := -o pipefail -c
 
 unit: venv
-	$(PYTEST) -m "$(SHORT) and not spark"
+	@$(PYTEST) -m "$(SHORT) and not spark" $(SAID)
 
-ON_SPARK := $(BIN)/pytest -q -p no:cacheprovider -m "$(SHORT) and spark"
+ON_SPARK := $(BIN)/pytest -p no:cacheprovider -m "$(SHORT) and spark"
 spark: venv  # one process, which has one session
-	@why=$$($(WHY_NO_JAVA)); if [ -z "$$why" ]; then $(ON_SPARK); else \
-	  echo "$$($(ON_SPARK) --collect-only | grep -c ::) tests on Spark are skipped. $$why"; fi
+	@{ why=$$($(WHY_NO_JAVA)); if [ -z "$$why" ]; then $(ON_SPARK); else \
+	  echo "$$($(ON_SPARK) --collect-only -q | grep -c ::) tests on Spark are skipped. $$why"; fi; } $(SAID)
 
 quick: venv  ## The pure tests, plain code, few examples: a quarter of a minute
 	KIP33_EXAMPLES=quick $(BIN)/pytest -q -n auto tests/formats tests/rules tests/test_layering.py \
 	  tests/test_names.py -m "not kafka and not integration and not long and not spark and not slow" -k "not native and not compiled"
 
 lint: venv
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+	@{ $(BIN)/ruff check && $(BIN)/ruff format --check; } $(SAID)
 
 types: venv
-	$(BIN)/mypy
+	@$(BIN)/mypy $(SAID)
 
 test-integration: integration
 

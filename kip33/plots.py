@@ -18,6 +18,7 @@ import numpy as np
 from kip33.archive.moments import moment_ms
 from kip33.catalog.catalog import catalog_at, choose
 from kip33.formats.times import Time
+from kip33.options import parsed
 from kip33.report.facts import BarState, PartitionFacts, Report, Timelines
 from kip33.report.make_report import MOST_FORECAST_DAYS, ReportRequest, make_report, report_policies
 from kip33.stores.locations import Location
@@ -57,7 +58,7 @@ def report_facts(
         raise ValueError(f"days {days}: expected 0 to {MOST_FORECAST_DAYS}")
     opened = catalog_at(Location.of(str(catalog)))
     policies, words = report_policies(policy, kafka_configs, None)
-    now_ms = moment_ms(now)
+    now_ms = parsed("now", moment_ms, now)
     asked = ReportRequest(policies, words, now_ms, now_ms, days)
     return make_report(opened, choose(opened, snapshot), asked)
 

@@ -23,6 +23,17 @@ _QUANTITIES: Final[dict[Any, Quantity]] = {
 }
 
 
+class _Number(click.IntRange):
+    """A number; the help has only a limit that is smaller than its type's."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the number of a text."""
+        number = super().convert(value, param, ctx)
+        if number > MAX_INT64:
+            self.fail(f"{number} found, expected at most 2^63 - 1", param, ctx)
+        return number
+
+
 class ChoiceList(click.Choice[str]):
     """Choices with commas between them; `joined` makes one list if the option is repeated."""
 
@@ -108,8 +119,7 @@ def _of_value(one: Declared) -> dict[str, Any]:
         if get_origin(choices) is Literal:
             return how | {"type": click.Choice(get_args(choices))}
     if int in kinds and not option.parse:
-        most = MAX_INT64 if option.most is None else option.most
-        return how | {"type": click.IntRange(option.least, most)}
+        return how | {"type": _Number(option.least, option.most)}
     return how
 
 

@@ -128,7 +128,7 @@ def read_records(
     ValueError for two segments with one base offset.
     """
     first = number_of("start", start)
-    last = None if end is None else number_of("end", end, least=first)
+    last = None if end is None else number_of("end", end)
     number_of("max_batch_bytes", max_batch_bytes, least=1)
     logs = _logs_of(segments, storage_options, filesystem)
     how = _ReadOptions(include_control, check_crc, max_batch_bytes)

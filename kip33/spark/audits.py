@@ -20,7 +20,7 @@ from kip33.catalog.catalog import warn_caller
 from kip33.catalog.catalog_columns import columns_of
 from kip33.catalog.schema import SEGMENTS
 from kip33.formats.times import Time
-from kip33.options import picked, takes
+from kip33.options import parsed, picked, takes
 from kip33.rules.policies import Policies
 from kip33.rules.rolling import RollReading, TopicRollSettings
 from kip33.spark.spark_engine import SparkEngine
@@ -94,7 +94,7 @@ def timestamp_profile(
     [source] = given_places(spark, [source], options)
     engine = SparkEngine.of(spark, options)
     request = picked(TimestampRequest, options, source=source)
-    how = (moment_ms(now_ms), lambda: engine, warn_caller, options["on_progress"])
+    how = (parsed("now_ms", moment_ms, now_ms), lambda: engine, warn_caller, options["on_progress"])
     found = profile_timestamps(request, policies, *how)
     return spark.createDataFrame(
         [tuple(map(_plain, row.values())) for row in found.rows], from_arrow_schema(TIMESTAMPS)

@@ -18,7 +18,7 @@ from kip33.indexing import quick_verification
 from kip33.indexing.quick_verification import CHECKED_FILES, QuickOptions, QuickRequest
 from kip33.indexing.verification import SEGMENT_VERDICTS, verdict_batches
 from kip33.indexing.verify_tree import execute_verify
-from kip33.options import picked, takes
+from kip33.options import parsed, picked, takes
 from kip33.spark.spark_engine import SparkEngine
 from kip33.spark.store_settings import given_places
 from kip33.spark.tasks import run_in_arrow
@@ -65,7 +65,7 @@ def build_index(
     named = [source, index_dir, options["catalog"]]
     source, index_dir, catalog = given_places(spark, named, options, writes=True)
     request = picked(BuildRequest, options, source=source, index_dir=index_dir, catalog=catalog)
-    now, on_progress = moment_ms(now_ms), options["on_progress"]
+    now, on_progress = parsed("now_ms", moment_ms, now_ms), options["on_progress"]
     plan = plan_build(request, now_ms=now, on_progress=on_progress)
     return execute_build(plan, SparkEngine.of(spark, options))
 

@@ -9,7 +9,7 @@ from kip33.archive.common_options import SparkRun
 from kip33.archive.moments import moment_ms
 from kip33.catalog.catalog import warn_caller
 from kip33.formats.times import Time
-from kip33.options import Path, picked, takes
+from kip33.options import Path, parsed, picked, takes
 from kip33.records.partitions import places_of
 from kip33.records.reading import ReadOptions
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
@@ -52,4 +52,6 @@ def write_records(
     *places, target = given_places(spark, [*places_of(source), to], options, writes=True)
     request = WriteRequest.of(places, target, **picked(ReadOptions, options))
     engine = SparkEngine.of(spark, options)
-    return write_new_records(request, engine, now_ms=moment_ms(now_ms), warn=warn_caller)
+    return write_new_records(
+        request, engine, now_ms=parsed("now_ms", moment_ms, now_ms), warn=warn_caller
+    )

@@ -29,7 +29,7 @@ from kip33.catalog.segment_order import KEY, PARTITION
 from kip33.catalog.snapshot_parts import SnapshotPart
 from kip33.errors import counted
 from kip33.formats.times import Time
-from kip33.options import takes
+from kip33.options import parsed, takes
 from kip33.retention.answer import MOST_DIFFERENCES, RetentionAnswer, write_sums
 from kip33.retention.evaluated_tables import answer_columns, segment_rows, sum_answers
 from kip33.retention.evaluation import RetentionRequest, judge_rows
@@ -99,7 +99,7 @@ def evaluate_retention(
     """
     request = RetentionRequest(
         policies,
-        moment_ms(now_ms),
+        parsed("now_ms", moment_ms, now_ms),
         log_start_offsets or {},
         active_segment=options["active_segment"],
         boundary=boundary,
@@ -164,7 +164,7 @@ def summarize_partitions(judged: DataFrame, *, now_ms: Time) -> DataFrame:
     Raises ValueError for a `now_ms` that is not a time.
     """
     by_partition = judged.repartition(*PARTITION)
-    sums = summarize_in_place(by_partition, now_ms=moment_ms(now_ms))
+    sums = summarize_in_place(by_partition, now_ms=parsed("now_ms", moment_ms, now_ms))
     return sums.orderBy(*PARTITION)
 
 

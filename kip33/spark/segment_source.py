@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kip33.archive.moments import time_ms
 from kip33.options import keywords_of, with_keywords
 from kip33.records.reading import Reading, ReadOptions
 from kip33.records.record_request import Comparison, FilterBounds
@@ -160,7 +161,7 @@ def _flag(text: str) -> bool:
 
 _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
     **{"level": str, "topic": _texts, "partition": _numbers, "log_dir": str, "columns": _texts},
-    **{"start_time": str, "end_time": str},
+    **{"start_time": time_ms, "end_time": time_ms},
     **{"start_offset": _number, "end_offset": _number},
     **{"isolation": str, "include_control": _flag, "on_error": str, "disorder": str},
     **{"max_batch_bytes": _number, "layout": str},

@@ -118,16 +118,20 @@ class Partition:
     def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
         """Return offset, timestamp and result for a time.
 
-        A batch that compaction emptied has a time; the result after it is `after_end`. Batches
-        before `start_offset` count only if there are no others.
+        A batch that compaction emptied has a time; the result after it is `after_end`. Segments
+        without records and batches before `start_offset` do not count.
         """
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:
-            entries = [entry for _, entries in self.segments for entry in entries]
-            counted = [entry for entry in entries if entry.last_offset >= start_offset]
-            claims = [entry.max_timestamp for entry in counted or entries]
-            is_timed = max([-1, *claims]) >= 0
-            return None, None, SearchResult.AFTER_END if is_timed else SearchResult.NO_TIMESTAMPS
+            claims = [
+                entry.max_timestamp
+                for _, entries in self.segments
+                if record_pairs(entries)
+                for entry in entries
+                if entry.last_offset >= start_offset
+            ]
+            is_untimed = bool(claims) and max(claims) < 0
+            result = SearchResult.NO_TIMESTAMPS if is_untimed else SearchResult.AFTER_END
         return offset, time, result
 
 
@@ -158,6 +162,6 @@ def brute(
         None,
         None,
         SearchResult.AFTER_END
-        if any(time >= 0 for _, time in counted)
+        if not counted or any(time >= 0 for _, time in counted)
         else SearchResult.NO_TIMESTAMPS,
     )

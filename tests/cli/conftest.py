@@ -9,7 +9,7 @@ import pytest
 
 from kip33.cli.main import main
 from kip33.demo import COPIED_MS, make_archive, make_sensors
-from tests.cli.console import Command, Finished
+from tests.cli.console import Command, Finished, of_any_machine
 from tests.faults.builds import build_here
 
 
@@ -61,7 +61,8 @@ def command(
         capfd.readouterr()
         with pytest.raises(SystemExit) as exit_:
             main()
-        return Finished(exit_.value.code or 0, *capfd.readouterr())
+        stdout, stderr = capfd.readouterr()
+        return Finished(exit_.value.code or 0, stdout, of_any_machine(stderr))
 
     return run
 

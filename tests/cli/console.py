@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,18 @@ class Finished(NamedTuple):
 
 Command = Callable[..., Finished]
 
+# What a slow machine adds: a line of progress each minute, a worker that has to wait for its turn.
+_OF_A_SLOW_MACHINE = re.compile(
+    r"^(?:20\d\d-\d\d-\d\dT[\d:]{8}Z [a-z ]+: "
+    r"|Warning: .*worker process \d+ has done nothing ).*\n",
+    re.MULTILINE,
+)
+
+
+def of_any_machine(stderr: str) -> str:
+    """Return standard error without lines that only a slow machine prints."""
+    return _OF_A_SLOW_MACHINE.sub("", stderr)
+
 
 def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
     """Run a program to its end, the venv's programs first in PATH."""
@@ -39,7 +52,7 @@ def subprocess_of(*arguments: Any, cwd: Path, **environment: str) -> Finished:
         text=True,
         timeout=1200,
     )
-    return Finished(done.returncode, done.stdout, done.stderr)
+    return Finished(done.returncode, done.stdout, of_any_machine(done.stderr))
 
 
 def result_in(done: Finished) -> dict[str, Any]:

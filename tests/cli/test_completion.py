@@ -48,7 +48,7 @@ def require_completions(shell: str, folder: Path, subtests: pytest.Subtests) -> 
         **{"INPUTRC": "/dev/null", "fish_features": "no-query-term"},
     }
     terminal = pexpect.spawn(
-        path, SHELLS[shell], cwd=str(folder), env=environment, dimensions=(24, 200), timeout=60
+        path, SHELLS[shell], cwd=str(folder), env=environment, dimensions=(24, 200), timeout=600
     )
     terminal.sendline(f"{SOURCED[shell]}; echo rea''dy")
     terminal.expect_exact("ready\r\n")

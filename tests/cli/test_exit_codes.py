@@ -155,7 +155,7 @@ def test_ctrl_c_is_130_and_sigterm_is_143(
                 ) -> None:
                     with pipe.open("w"):  # when the command has opened it
                         os.kill(os.getpid(), number)
-                        is_over.wait(60)
+                        is_over.wait(600)
 
                 other = threading.Thread(target=interrupt, daemon=True)
                 before = signal.signal(number, signal.default_int_handler)
@@ -165,7 +165,7 @@ def test_ctrl_c_is_130_and_sigterm_is_143(
                 finally:
                     signal.signal(number, before)
                     is_over.set()
-                    other.join(60)
+                    other.join(600)
                 assert done.exit_code == expected
                 assert done.stderr.startswith(f"Error: interrupted by {number.name}; ")
 

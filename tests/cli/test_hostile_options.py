@@ -21,7 +21,7 @@ from tests.cli.console import KIP33, Command, Finished, file_named, subprocess_o
 from tests.long_forms import short_and_long
 
 SEED = int(os.environ.get("KIP33_SEED", "14"))
-MOST_SECONDS = 60
+MOST_SECONDS = 1_800  # it would read /dev/zero for ever
 LOG = f"{0:020d}.log"
 REMOTE = "REMOTE"
 SEGMENT = f"archive/broker-1/orders-0/{LOG}"

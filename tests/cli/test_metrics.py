@@ -199,7 +199,7 @@ def promtool(*arguments: Any, given: str = "") -> subprocess.CompletedProcess[st
     if program is None:
         pytest.skip("no promtool on the PATH (Debian: apt-get install prometheus)")
     return subprocess.run(
-        [program, *map(str, arguments)], input=given, capture_output=True, text=True, timeout=60
+        [program, *map(str, arguments)], input=given, capture_output=True, text=True, timeout=600
     )
 
 

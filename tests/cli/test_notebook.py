@@ -89,7 +89,7 @@ def executed(root: Path) -> Run:
             transport="ipc",
         )
         inherited = {name: os.environ[name] for name in os.environ.keys() - NOT_INHERITED}
-        NotebookClient(notebook, km=kernel, timeout=1800).execute(
+        NotebookClient(notebook, km=kernel, timeout=1800, startup_timeout=1800).execute(
             cleanup_kc=True,
             cwd=str(root / "jobs"),
             env=inherited | {"IPYTHONDIR": str(root / "ipython"), "JDK_JAVA_OPTIONS": QUICK_JVM},

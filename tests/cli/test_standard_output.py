@@ -12,7 +12,7 @@ from kip33.retention.plan import write_plan
 from kip33.stores.locations import Location
 from tests.builders.expiring_archive import ExpiringArchive
 from tests.builders.segment_builder import Record, segment, v2_batch
-from tests.cli.console import KIP33
+from tests.cli.console import KIP33, of_any_machine
 
 FOREVER = "100000d"  # the archive's clock stands in 2023
 
@@ -32,7 +32,7 @@ def in_shell(command: str, cwd: Path) -> Ended:
         text=True,
         timeout=1200,
     )
-    return Ended(done.returncode, done.stderr)
+    return Ended(done.returncode, of_any_machine(done.stderr))
 
 
 def to_an_ended_reader(command: str, cwd: Path) -> Ended:
@@ -45,7 +45,7 @@ def to_an_ended_reader(command: str, cwd: Path) -> Ended:
         )
     finally:
         os.close(writer)
-    return Ended(done.returncode, done.stderr)
+    return Ended(done.returncode, of_any_machine(done.stderr))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The `kip33 build` command, in a session of its own, and what it leaves behind."""
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -9,13 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kip33.catalog.catalog import Catalog
-from tests.cli.console import KIP33, Finished
+from tests.cli.console import KIP33, Finished, of_any_machine
 from tests.faults.builds import outcome
 from tests.faults.nights import first_day, second_day
 from tests.faults.processes import Process, of_session, wait_until
 from tests.faults.wrecks import Night, Place, Wreck, require_old_or_new
-
-PROGRESS_LINE = re.compile(r"^\S+Z build: \w+ing\b.*(?: s|:\d\d(?: h)?)(?: left)?\n", re.MULTILINE)
 
 
 def first_night(folder: Path, partitions: int) -> Place:
@@ -72,7 +69,7 @@ class BuildUnderWay:
         """Wait for the driver's end; return what it printed, without lines of progress."""
         exit_code = self._process.wait(timeout=seconds)
         logs = self._place.index_dir.parent
-        said = PROGRESS_LINE.sub("", (logs / "stderr").read_text())
+        said = of_any_machine((logs / "stderr").read_text())
         return Finished(exit_code, (logs / "stdout").read_text(), said)
 
     def wait_until_all_are_gone(self, *, seconds: float = 600) -> float:

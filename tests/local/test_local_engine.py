@@ -259,6 +259,13 @@ def half_written(folder: Path, threads: int, number: int, files: pa.Table) -> It
     yield number
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no worker be killed because its machine is slow."""
+    monkeypatch.setattr("kip33.local.worker_pool._SECONDS_TO_END", 600)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_worker_that_is_stopped_finishes_the_files_that_it_writes(
     tmp_path: Path,
 ) -> None:
@@ -298,6 +305,7 @@ def test_the_quota_of_a_container_limits_the_cores(
     assert cores() == (expected or 64)
 
 
+@pytest.mark.usefixtures("patient")
 def test_signals_stay_blocked_while_a_worker_is_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first spawned process of a process also starts Python's resource tracker."""
     if resource_tracker._resource_tracker._fd is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33.errors import counted
@@ -177,7 +177,7 @@ def paired(
     return Pair(some, first, second, committed, buffer_ms, points)
 
 
-QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=examples(60))
 RANDOM = st.integers(0, 2**32).map(random.Random)
 BUFFERS = st.sampled_from((0, 1, 20, 150, 10**6))
 ARCHIVED = st.sampled_from((slice(None), slice(None), slice(1, None), slice(0, -1)))

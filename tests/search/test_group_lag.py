@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33.formats.kafka_configs import GroupOffset
@@ -72,7 +72,7 @@ def expected(
     return result, unread[0] if unread[0] >= 0 else None, *known, late
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60))
 @given(logs(), st.sampled_from((0, 100, 4096)), st.booleans(), st.integers(0, 60))
 def test_every_offset_as_in_a_scan_of_all_records(
     log: list[tuple[int, list[Written]]], interval: int, with_index: bool, retention_ms: int

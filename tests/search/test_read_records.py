@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip33 import find_offset, read_records
@@ -37,7 +37,7 @@ SENT = (
 )
 
 
-@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50))
 @given(partitions(), st.booleans(), st.booleans(), st.data())
 def test_any_range_over_any_borders(
     partition: Partition, index: bool, check_crc: bool, data: st.DataObject

@@ -89,7 +89,10 @@ def cuts_between(draw: st.DrawFn, low: int, high: int) -> list[int]:
     return sorted({low, high} | inner)
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(whole=partitions(), data=st.data())
 def test_the_answers_are_those_of_the_whole_log(
     whole: Partition, data: st.DataObject, tmp_path: Path

@@ -123,12 +123,12 @@ def test_they_are_there_after_an_error_too(
 
 
 def sleeping(spark: SparkSession, folder: Path) -> Any:
-    """Return an action whose tasks note their begin and sleep for a minute."""
+    """Return an action whose tasks note their begin and sleep for an hour."""
 
     def sleep(tasks: Iterator[int]) -> Iterator[int]:
         for task in tasks:
             (folder / str(task)).touch()
-            time.sleep(60)
+            time.sleep(3_600)
             yield task
 
     return spark.sparkContext.parallelize(range(2), 2).mapPartitions(sleep).collect

@@ -207,3 +207,12 @@ def test_the_newest_topic_of_a_name_answers(spark: SparkSession, tmp_path: Path)
 
 def metadata(topic_id: str) -> bytes:
     return PartitionMetadata(topic_id).to_bytes()
+
+
+def test_a_partition_beyond_its_type_ends_the_query(
+    spark: SparkSession, segments: DataFrame
+) -> None:
+    asked = [("orders", 2**32, 1_700_000_000_500)]  # as int it would be 0
+    too_large = spark.createDataFrame(asked, "topic string, partition bigint, target_ms bigint")
+    with pytest.raises(Exception, match="partition 4294967296: expected 0 to 2147483647"):
+        offsets_for_times(segments, too_large).collect()

@@ -53,7 +53,7 @@ answer = {
 }
 print(json.dumps(answer), flush=True)
 sys.stdin.close()
-time.sleep(60)  # until it was looked at
+time.sleep(3_600)  # until it was looked at
 """
 
 

@@ -37,5 +37,5 @@ def test_input_columns_are_kept_as_they_are(catalog: DataFrame) -> None:
 
 def test_wrong_arguments(spark: SparkSession) -> None:
     empty: DataFrame = spark.createDataFrame([], "topic string")
-    with pytest.raises(ValueError, match="now_ms -1: expected milliseconds since 1970"):
+    with pytest.raises(ValueError, match="now_ms: -1 found, expected ISO 8601"):
         evaluate_retention(empty, POLICIES, now_ms=-1)
