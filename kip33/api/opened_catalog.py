@@ -349,8 +349,9 @@ class OpenedCatalog:
         - `options`: see `SearchQuestion` and `EmitOptions`
 
         A partition without a record has the end of its log, as Kafka's own tool does. An answer
-        that could skip or delete wrong records is left out, and a line of `warnings` names it.
-        ValueError for a wrong argument, or several answers of one partition.
+        that could skip or delete wrong records is left out, and a line of `warnings` names it; for
+        Spark, which needs every partition of a topic, it is a Kip33Error. ValueError for a wrong
+        argument, or several answers of one partition.
         """
         return emitted(self._at(snapshot), requests, options)
 
