@@ -133,7 +133,8 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
         if plan.problem is None:
             plan = _in_log_dir(request, plan, log_dir)
         if plan.problem is None:
-            start = starts.get((plan.replica, plan.topic, plan.partition))
+            where = plan.replica, plan.topic, plan.partition
+            start = starts.get(where) if plan.replicas == 1 else None
             plan = with_parts(request, _in_range(request, plan, start))
         return with_end(plan, request)
 

@@ -146,7 +146,7 @@ def summarize(batches: Any, summaries: Any, seen_magics: Any) -> None:
         is_of_records = batch["attributes"] & (LOG_APPEND_TIME | DELETE_HORIZON) == 0
         if is_of_records and timestamp < batch["base_timestamp"]:
             understated += 1
-        if batch["leader_epoch"] < latest_epoch:
+        if 0 <= batch["leader_epoch"] < latest_epoch:
             epoch_falls += 1
         latest_epoch = max(latest_epoch, int(batch["leader_epoch"]))
         codecs |= 1 << (int(batch["attributes"]) & CODEC_MASK)

@@ -49,7 +49,7 @@ def log(begin: int, end: int, *, epoch: int = 0, batch: int = 5, value: bytes = 
 
 def broken(data: bytes, batches: int, of: int) -> bytes:
     """The log with a changed byte after some of its batches."""
-    at = len(data) * batches // of + 70
+    at = len(data) * batches // of + 65
     return data[:at] + b"?" + data[at + 1 :]
 
 
