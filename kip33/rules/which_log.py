@@ -162,9 +162,9 @@ class _Witness:
         self.unknown_from = NEVER if runs else min(self.unknown_from, base)
         for run in runs:
             if self.runs and self.runs[-1].epoch == run.epoch:
-                self.runs[-1] = self.runs[-1]._replace(last=max(self.runs[-1].last, run.last))
-            else:
-                self.runs.append(run)
+                before = self.runs.pop()
+                run = _EpochRun(run.epoch, before.first, max(before.last, run.last))
+            self.runs.append(run)
 
     @property
     def known_end(self) -> int:
@@ -292,7 +292,8 @@ def _witnesses(
         if end <= start and runs:  # deleted; its last epoch is still a trace of a leader
             yield _Witness(copy, runs=runs[-1:])
             continue
-        runs = [run._replace(first=max(run.first, start)) for run in runs if run.last >= start]
+        if start > base:
+            runs = [run._replace(first=max(run.first, start)) for run in runs if run.last >= start]
         if one.copy != copy or not _is_continued(one, base, runs, copies[copy].is_remote):
             if one.extents:
                 yield one
