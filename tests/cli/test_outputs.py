@@ -149,9 +149,8 @@ def test_each_command_replaces_its_own_summary(
     """`retention undo` writes that of `retention apply`."""
     shutil.copytree(built / "indexes", "indexes")
     Path("policy.toml").write_text(POLICY)
-    assert (
-        command(*"retention indexes --policy policy.toml --plan plan.jsonl".split()).exit_code == 0
-    )
+    plan = command("retention", "indexes", "--policy", "policy.toml", "--plan", "plan.jsonl")
+    assert plan.exit_code == 0
     names = [
         name
         for name, one in commands_and_modes()
