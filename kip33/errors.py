@@ -92,6 +92,11 @@ def is_of_the_machine(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in OF_THE_MACHINE
 
 
+def proves_nothing(error: BaseException) -> bool:
+    """Whether a file could not be read by a fault of the machine or of its disk: no wrong file."""
+    return is_of_the_machine(error) or getattr(error, "errno", None) == errno.EIO
+
+
 class FileReadError(OSError):
     """A store did not give the bytes, the status or the entries of a file; has its `errno`."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from kip33.archive.log_start_offsets import MOST_CHECKPOINT_BYTES
 from kip33.archive.sources import OF_A_BROKER, RESTORE_STAGING
-from kip33.errors import is_of_the_machine
+from kip33.errors import proves_nothing
 from kip33.formats.names import METADATA_TOPIC, PartitionDir, parse_partition_dir
 from kip33.formats.partition_metadata import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -63,7 +63,9 @@ def found_on_start(log_dir: Location, replaced: Collection[str] = ()) -> Iterato
             yield Found(Find.SAME_PARTITION, log_dir.uri, detail, same[0])
     try:
         properties = read_whole(log_dir.child(OF_A_BROKER), most_bytes=MOST_CHECKPOINT_BYTES)
-    except OSError:  # its absence is not reported here: an archive has none
+    except OSError as error:  # its absence is not reported here: an archive has none
+        if proves_nothing(error):
+            raise
         properties = b""
     if properties and not any(line.startswith(b"version=") for line in properties.split()):
         detail = (
@@ -107,7 +109,7 @@ def _damage(
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and is_of_the_machine(error):
+        if proves_nothing(error):
             raise
         yield Found(find, place.uri, one_line(error), partition)
 

@@ -14,7 +14,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, proves_nothing
 from kip33.formats.kafka_configs import number_in_line
 from kip33.formats.partition_metadata import LOG_START_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kip33.stores.files import one_line, read_whole
@@ -56,6 +56,8 @@ def _checkpoint(log_dir: Location) -> dict[tuple[str, int], int]:
     try:
         return parse_offset_checkpoint(checkpoint_text(location))
     except (OSError, ValueError) as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(
             f"{location.uri}: cannot be read: {one_line(error)}; copy it again, or "
             "remove it so that each log starts with its first segment"
@@ -79,6 +81,8 @@ def _rows(file: str) -> LogStartOffsets:
             if offsets.setdefault(key, offset) != offset:
                 raise ValueError(f"line {number}: offset {offset} found, but {offsets[key]} above")
     except (OSError, ValueError, csv.Error) as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(
             f"{file}: {one_line(error)}; expected CSV with the header "
             f"{','.join(START_COLUMNS)} or {','.join((*START_COLUMNS, LOG_DIR))}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from kip33.archive.sources import require_outside_brokers
-from kip33.errors import LocationError
+from kip33.errors import LocationError, proves_nothing
 from kip33.formats.byte_sources import read_fully
 from kip33.stores.files import one_line, opened
 from kip33.stores.locations import Location
@@ -26,14 +26,6 @@ _REPORT: Final = re.compile(  # a page of `kip33 report`, or its facts
     rb'|\{\s*"kind": "report",\s*"version": [0-9]+,'
 )
 _OF_RETENTION: Final = {"catalog", "snapshot", "source", "now_ms", "findings"}
-_SUMMARIES: Final = (  # keys of the summaries: build, verify, retention, --apply, repair, restore
-    {"snapshot", "catalog", "by_status"},
-    {"segments", "by_verdict"},
-    _OF_RETENTION,
-    {"plan_id", "run_id", "dry_run", "journal"},
-    {"log_dir", "applied", "by_action"},
-    {"log_dir", "applied", "partitions_restored"},
-)
 
 
 def require_replaceable(
@@ -80,6 +72,8 @@ def _require(
             require_outside_brokers(place.parent, f"the new folder of {option}")
         return  # nothing to replace; a failing write is reported later
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(
             f"{place.uri}: {option} cannot check what is there: {one_line(error)}; give "
             "another name"
@@ -105,20 +99,21 @@ def _what_is_there(place: Location) -> str | None:
 
 
 def _is_summary(data: bytes) -> bool:
-    """Return whether a file is a summary of a command: `--summary`, or `summary.json`."""
-    keys = _keys_of(data)
-    return any(own <= keys for own in _SUMMARIES)
+    """Whether a file is the summary of a command: it says what the run was, or is retention's."""
+    run = _object_in(data).get("run")
+    is_of_a_run = isinstance(run, dict) and run.keys() >= {"kip33_version", "command"}
+    return is_of_a_run or is_retention_summary(data)
 
 
 def is_retention_summary(data: bytes) -> bool:
     """Return whether a file is the summary of an evaluation by `kip33 retention`."""
-    return _keys_of(data) >= _OF_RETENTION
+    return _object_in(data).keys() >= _OF_RETENTION
 
 
-def _keys_of(data: bytes) -> set[str]:
-    """Return the keys of a JSON object, no keys of anything else."""
+def _object_in(data: bytes) -> dict[str, Any]:
+    """The JSON object in a file, an empty one for anything else."""
     try:
         record: Any = json.loads(data)
     except (ValueError, RecursionError):
-        return set()
-    return set(record) if isinstance(record, dict) else set()
+        return {}
+    return record if isinstance(record, dict) else {}

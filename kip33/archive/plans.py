@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kip33.archive.output_files import require_replaceable
 from kip33.archive.segment_paths import NS_PER, PlannedFile, TimeUnit
-from kip33.errors import Kip33Error, LocationError, PlanError
+from kip33.errors import Kip33Error, LocationError, PlanError, proves_nothing
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise, streamed_file
@@ -129,6 +129,8 @@ def read_plan_file(
     try:
         lines = read_whole(place, most_bytes=_MOST_PLAN_BYTES).splitlines(keepends=True)
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise PlanError(f"{place.uri}: the plan cannot be read: {one_line(error)}") from error
     try:
         header = json.loads(lines[0]) if lines else {}
@@ -242,6 +244,8 @@ class JournalForm(NamedTuple):
         except FileNotFoundError:
             return None
         except OSError as error:
+            if proves_nothing(error):
+                raise
             why = one_line(error)
         except _WRONG as error:
             why = f"is not {self.name}: {one_line(error)}"

@@ -141,6 +141,7 @@ class BuildSummary:
     kept_though_other: int  # of these, with other bytes than this build's
     without_index_files: int  # segments whose build wrote rows only
     failed: int  # segments of which an index file could not be written
+    healed: int  # segments of unchanged logs: their index files were not as a build left them
     passed_over: dict[str, int]
     warnings: tuple[str, ...]
     hidden_from_recovery: int  # in place: damaged logs whose .index keeps a broker from cutting
@@ -169,7 +170,8 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         _require_a_readable_log(draft, parts)
     finished, of_transactions = finish_transactions(plan.build, draft, parts, pending)
     parts = parts_in_order(draft, (*parts, *finished))
-    snapshot, taken_from_newer, warnings = _commit(plan, draft, parts)
+    healed = _healed(plan, draft, parts)
+    snapshot, taken_from_newer, warnings = _commit(plan, draft, parts, healed)
     carry_over = plan.carry_over
     return BuildSummary(
         snapshot=snapshot.name,
@@ -183,11 +185,24 @@ def commit_build(started: StartedBuild, results: Sequence[TaskResult]) -> BuildS
         files_written=of_transactions + sum(result.files_written for result in results),
         passed_over=plan.passed_over,
         warnings=(*plan.warnings, *warnings),
+        healed=healed,
         orphaned=snapshot.orphaned.rows if snapshot.orphaned else 0,
         orphaned_bytes=snapshot.orphaned.index_bytes if snapshot.orphaned else 0,
         **row_totals(plan.catalog, snapshot),
         **hole_totals(read_holes(plan.catalog, snapshot))._asdict(),
     )
+
+
+def _healed(plan: BuildPlan, draft: Draft, parts: Sequence[SnapshotPart]) -> int:
+    """How many spoiled segments have right index files of kip33 again."""
+    if not len(plan.spoiled):
+        return 0
+    healed = 0
+    for rows in draft.catalog.read_parts(draft.staging, parts, ["log_uri", "index_file"]):
+        is_written = pc.equal(rows["index_file"], IndexFileState.WRITTEN.value)
+        is_healed = pc.and_(is_written, pc.is_in(rows["log_uri"], value_set=plan.spoiled))
+        healed += pc.sum(is_healed).as_py() or 0
+    return healed
 
 
 def _require_a_readable_log(draft: Draft, parts: Sequence[SnapshotPart]) -> None:
@@ -210,7 +225,7 @@ def _require_a_readable_log(draft: Draft, parts: Sequence[SnapshotPart]) -> None
 
 
 def _commit(
-    plan: BuildPlan, draft: Draft, parts: Sequence[SnapshotPart]
+    plan: BuildPlan, draft: Draft, parts: Sequence[SnapshotPart], healed: int
 ) -> tuple[Snapshot, int, list[str]]:
     """Commit a build's rows, merged with those that other builds committed since it began.
 
@@ -223,6 +238,7 @@ def _commit(
         "build": json.dumps(plan.build.settings_of_row),
         "index_dir": plan.build.index_dir.uri if plan.build.kinds else None,
         "layout": plan.build.layout,
+        "healed": healed,
     }
     known = base.name if base else None
     rows_of_others = 0

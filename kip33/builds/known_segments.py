@@ -98,6 +98,7 @@ class KnownSegments:
     reusable: Mask  # its row is taken over, the segment is not read
     ours: Ours  # these may be replaced
     log_is_new: Mask  # no row has its log
+    is_spoiled: Mask  # its index files are not as a build left them, though its log is
     largest_before: Int64s  # of segments whose rows are reused
     carry_over: CarryOver | None
     orphans: OrphanPlan
@@ -132,6 +133,7 @@ def known_segments(
             reusable=no_rows,
             ours=ours,
             log_is_new=no_rows,
+            is_spoiled=no_rows,
             largest_before=no_times,
             carry_over=None,
             orphans=OrphanPlan.empty(),
@@ -163,6 +165,7 @@ def known_segments(
         reusable=reusable,
         ours=ours,
         log_is_new=no_rows if build.in_place else match.at < 0,
+        is_spoiled=match.is_spoiled,
         largest_before=times.largest_before,
         carry_over=carry_over,
         orphans=OrphanPlan(orphaned, earlier),

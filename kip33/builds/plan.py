@@ -48,6 +48,7 @@ class BuildPlan:
     claims: Column  # URIs of index files that the build may write
     still_claimed: Column  # by earlier builds that are lost, below what this one did not list
     carry_over: CarryOver | None
+    spoiled: Column  # URIs of unchanged logs whose index files are not as a build left them
     now_ms: int  # when the listing began
     passed_over: dict[str, int]
     unfinished: tuple[Unfinished, ...]
@@ -158,6 +159,7 @@ def _plan(
             still_claimed(past.claimed, listed.wanted) if scope.is_partial else past.claimed[:0]
         ),
         carry_over=known.carry_over,
+        spoiled=listed.uris.filter(pa.array(known.is_spoiled)),
         now_ms=now_ms,
         passed_over=dict(listing.passed_over),
         unfinished=listing.unfinished,

@@ -202,6 +202,7 @@ class ListingMatch(NamedTuple):
     ours: Ours
     time_index_ours: Mask  # regardless of the `.index`
     other_snapshot: Mask  # the `.snapshot` beside the log came, went or changed
+    is_spoiled: Mask  # our index files are not as a build left them, though the log is
 
 
 class ReusableRows(NamedTuple):
@@ -258,7 +259,7 @@ def match_listing(
     """
     is_known = at >= 0
     if not known.rows:
-        return ListingMatch(at, is_known, dict.fromkeys(IndexKind, is_known), is_known, is_known)
+        return ListingMatch(at, is_known, dict.fromkeys(IndexKind, is_known), *[is_known] * 3)
     last_modified_ms = _int64s(files["last_modified_ms"])
     same = (known.size_bytes[at] == _int64s(files["size_bytes"])) & (
         known.last_modified_ms[at] == last_modified_ms
@@ -289,7 +290,8 @@ def match_listing(
         Cause.BROKER_INDEXES: np.logical_or.reduce(other_indexes),
     }
     reusable = holds & ~np.logical_or.reduce([*changed.values()])
-    return ListingMatch(at, reusable, ours, time_index_ours, other_snapshot)
+    is_spoiled = holds & time_index_ours & ~changed[Cause.LOG] & ~index_is_there
+    return ListingMatch(at, reusable, ours, time_index_ours, other_snapshot, is_spoiled)
 
 
 def _indexes_are_there(known: ReusableRows, at: Int64s, files: pa.Table) -> Mask:

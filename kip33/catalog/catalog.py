@@ -46,7 +46,7 @@ from kip33.catalog.snapshot_parts import (
     rows_of,
     rows_of_topics,
 )
-from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.errors import CatalogError, FileReadError, UnreadableCatalogError
 from kip33.formats.times import UtcTime, utc_time
 from kip33.stores.directory_checks import require_directory
 from kip33.stores.files import entries_of, one_line
@@ -348,7 +348,7 @@ class Catalog(NamedTuple):
         place = self.location.child(below)
         try:
             return entries_of(place)
-        except OSError as error:
+        except FileReadError as error:
             raise UnreadableCatalogError(
                 f"{place.uri}: cannot be listed: {one_line(error)}; "
                 "fix it and run the command again"
@@ -389,7 +389,7 @@ class Catalog(NamedTuple):
             )
         except NO_FILE as error:
             return Candidate(name, None, f"{place.uri}: not a valid commit file: {one_line(error)}")
-        except OSError as error:
+        except FileReadError as error:
             return Candidate(name, None, f"{place.uri}: cannot be read: {one_line(error)}", True)
         except (ValueError, TypeError, KeyError):
             return Candidate(
@@ -647,7 +647,7 @@ def list_folders(catalog: Catalog, below: str) -> dict[str, Folder]:
     place = catalog.location.child(below)
     try:
         infos = entries_of(place, recursive=True)
-    except OSError as error:
+    except FileReadError as error:
         raise CatalogError(f"{place.uri}: cannot be listed: {one_line(error)}") from error
     folders: dict[str, Folder] = {}
     for info in infos:

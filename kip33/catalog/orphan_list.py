@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip33.catalog.catalog import Catalog, OrphanList, Snapshot, ipc_bytes
-from kip33.errors import UnreadableCatalogError
+from kip33.errors import FileReadError, UnreadableCatalogError
 from kip33.stores.files import one_line, read_whole
 from kip33.stores.locations import Location
 from kip33.stores.own_files import publish_or_raise
@@ -81,7 +81,7 @@ def read_owned(place: Location) -> bytes:
         return read_whole(place, most_bytes=_MOST_BYTES)
     except (FileNotFoundError, IsADirectoryError):
         raise
-    except OSError as error:
+    except FileReadError as error:
         raise UnreadableCatalogError(
             f"{place.uri}: cannot be read: {one_line(error)}; without it kip33 cannot tell which "
             "index files it owns: fix it and run the command again"

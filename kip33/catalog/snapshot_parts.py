@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kip33.catalog.earlier_versions import TEXT_COLUMNS, has_texts_for_codes, in_this_version
 from kip33.catalog.schema import PARTS, with_column
 from kip33.catalog.segment_order import NO_KEY, Key, key_of
-from kip33.errors import CatalogError, UnreadableCatalogError
+from kip33.errors import CatalogError, FileReadError, UnreadableCatalogError
 from kip33.stores.files import one_line, opened_by_arrow, read_whole
 from kip33.stores.locations import KEYS_IN_URI, Location
 
@@ -137,7 +137,7 @@ def _bytes_of(place: Location, part: SnapshotPart) -> bytes:
         data = read_whole(place, most_bytes=part.size_bytes)
     except NO_FILE as error:
         raise CatalogError(f"{place.uri}: this part is missing: {one_line(error)}") from error
-    except OSError as error:
+    except FileReadError as error:
         raise UnreadableCatalogError(f"{place.uri}: cannot be read: {one_line(error)}") from error
     if zlib.crc32(data) != part.crc32:
         raise CatalogError(

@@ -169,6 +169,13 @@ def _facts(record: Row) -> Table:
         ("without index files", some(without, "{:,}, because of --no-index-files")),
         ("kept", some(record["kept"], "{:,} that kip33 did not write")),
         ("different", some(record["kept_though_other"], other)),
+        (
+            "healed",
+            some(
+                record["healed"],
+                "{:,} whose index files had been changed or were missing, and were written again",
+            ),
+        ),
         ("not written", some(record["failed"], "{:,}; see column `error` of the catalog")),
         (
             "hidden from recovery",

@@ -28,6 +28,7 @@ from kip33.cli.declared_options import ChoiceList, names_in
 from kip33.cli.engine_option import is_typed
 from kip33.cli.main import COMMANDS, CONFIG_META, ConfigNote, get_command
 from kip33.cli.output import warn
+from kip33.errors import proves_nothing
 from kip33.rules.policies import nearest
 
 CONFIG_VARIABLE: Final = "KIP33_CONFIG"
@@ -296,6 +297,8 @@ def _tables_in(path: Path) -> dict[str, Any]:
             raise ValueError(f"the file has more than {_MOST_CONFIG_BYTES} bytes")
         return tomllib.loads(data.decode())
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise click.BadParameter(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # of the text, or a NUL in the file's name
         raise click.BadParameter(f"{path}: not valid TOML: {error}") from error

@@ -142,6 +142,7 @@ _BUILD: Final = {
     "build_log_bytes": ("log_bytes", "Bytes of all logs."),
     "build_index_bytes": ("index_bytes", "Bytes of the index files that are there."),
     "build_unwritten_segments": ("failed", "Segments with an index file that was not written."),
+    "build_healed_segments": ("healed", "Segments whose index files had been changed or removed."),
     "build_orphaned_index_files": ("orphaned", "Index files of kip33 without a log."),
     "build_indexed_segments": ("indexed", "Segments that the build read."),
     "build_read_bytes": ("bytes_read", "Bytes that the build read from logs."),

@@ -36,7 +36,7 @@ from kip33.cli.output import (
 )
 from kip33.cli.progress import progress_line
 from kip33.cli.records_options import places, problems_text, source_of
-from kip33.cli.runs import CommandRun, runs
+from kip33.cli.runs import CommandRun, run_record, runs
 from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
 from kip33.cli.times import DURATION
 from kip33.local.local_engine import LocalEngine
@@ -239,7 +239,7 @@ def _show_records(command: RecordsCommand, run: CommandRun) -> None:
         raise click.ClickException(str(error)) from None
     found = selection.done()
     warn(*problem_lines(found.problems, found.damaged))
-    publish_summary(run.options.summary_file, summary())
+    publish_summary(run.options.summary_file, summary() | {"run": run_record(run)})
     if is_table and select["limit"] != limit and found.records >= MOST_TABLE_ROWS:
         click.echo(f"a table ends after {MOST_TABLE_ROWS:,} records; --format jsonl has all")
     if is_table or place is not None:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import islice
@@ -38,6 +38,7 @@ from kip33.cli.output import (
     MOST_FINDING_LINES,
     TIMES,
     Output,
+    OutputFinding,
     counted,
     show,
     warn,
@@ -215,7 +216,7 @@ def _ended(output: Output, run: CommandRun, name: str) -> ExitCode:
     options = run.options
     code, because = _exit_code(output, options.fail_on)
     if options.summary_file:
-        of_run = _of_run(output, run, code)
+        of_run = run_record(run, code, output.findings)
         publish_summary(options.summary_file, {**output.summary, **output.more, "run": of_run})
     is_success = code != ExitCode.INCOMPLETE  # else the time of the last success stays old
     if options.metrics and options.metrics.metrics_file and is_success:
@@ -273,8 +274,15 @@ def _tell(line: str) -> None:
     click.echo(" ".join(without_secrets(line).split()), err=True)
 
 
-def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
-    """Return what a summary file has on the run, with the first of each finding."""
+def run_record(
+    run: CommandRun,
+    code: ExitCode = ExitCode.DONE,
+    findings: Mapping[str, OutputFinding] | None = None,
+) -> dict[str, Any]:
+    """What a summary file says of its run, by which the next run knows the file as a summary.
+
+    With the first examples of each finding.
+    """
     return {
         "kip33_version": __version__,
         "command": " ".join(["kip33", *click.get_current_context().command_path.split()[1:]]),
@@ -288,7 +296,7 @@ def _of_run(output: Output, run: CommandRun, code: ExitCode) -> dict[str, Any]:
                 "unit": found.unit,
                 "examples": list(islice(found.examples(), MOST_FINDING_LINES)),
             }
-            for name, found in output.findings.items()
+            for name, found in (findings or {}).items()
             if found.count and found.is_wrong
         ],
     }

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, Self
 
 from pyarrow import fs
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, proves_nothing
 from kip33.records.partitions import Source
 from kip33.records.reading import Reading
 from kip33.records.schema_text import (
@@ -319,6 +319,8 @@ class _SchemaDirectory:
             data = read_whole(place, most_bytes=MOST_SCHEMA_BYTES)
             return base64.b64encode(data).decode() if name.endswith(".desc") else data.decode()
         except OSError as error:
+            if proves_nothing(error):
+                raise
             raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
         except UnicodeDecodeError as error:
             raise LocationError(f"{place.uri}: bytes that are not UTF-8 found") from error
@@ -337,6 +339,8 @@ def _names_in(directory: Location) -> list[str]:
     try:
         infos = directory.filesystem().get_file_info(fs.FileSelector(directory.path))
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(f"{directory.uri}: cannot be listed: {one_line(error)}") from error
     return sorted(
         info.base_name for info in infos if has_text_name(info) and _NAME.fullmatch(info.base_name)

@@ -122,6 +122,7 @@ def findings_of(sources: FindingSources) -> tuple[ReportFinding, ...]:
         *_older_topics(sources),
         *_blocked(sources),
         *_doubts(sources),
+        *_healed(sources),
         *_orphans(sources),
         *_deletable(sources),
     ]
@@ -335,6 +336,15 @@ def _doubts(sources: FindingSources) -> Iterator[ReportFinding]:
             command = words.of_retention(*options) or closer
             level = FindingLevel.NOTE if kind is Suspicion.BACKFILL else FindingLevel.WARNING
             yield ReportFinding(level, found.segments, text, examples, command)
+
+
+def _healed(sources: FindingSources) -> Iterator[ReportFinding]:
+    if healed := int(sources.snapshot.settings.get("healed", 0)):
+        text = (
+            f"{counted(healed, 'segment')} whose index files had been changed or were missing: the "
+            "build wrote them again. Look for the program or the disk that changed them."
+        )
+        yield ReportFinding(FindingLevel.NOTE, healed, text, (), None)
 
 
 def _orphans(sources: FindingSources) -> Iterator[ReportFinding]:

@@ -48,7 +48,13 @@ from kip33.rules.retention_rows import Decision, NamedOffsets, freed_up_to
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.stores.files import entries_of, one_line
 from kip33.stores.locations import Location
-from kip33.stores.own_files import publish, publish_or_raise, remove, remove_quietly
+from kip33.stores.own_files import (
+    publish,
+    publish_or_raise,
+    remove,
+    remove_quietly,
+    written_name,
+)
 
 _ROWS_AT_ONCE: Final = 20_000
 _INT64S: Final = pa.list_(pa.field("element", pa.int64()))
@@ -329,7 +335,8 @@ def require_results_place(folder: Location) -> None:
     """
     require_outside_brokers(folder, "the folder of --output")
     try:
-        entries = {info.base_name: info.type for info in entries_of(folder)}
+        infos = entries_of(folder)
+        entries = {written_name(info.base_name): info.type for info in infos}
         if not entries.keys() <= {UNFINISHED}:
             _require_ours(folder, entries)
         publish(folder.child(UNFINISHED), b"kip33 retention --output\n")
@@ -344,8 +351,11 @@ def remove_results(folder: Location) -> None:
     """
     try:
         remove(folder.child(SUMMARY_FILE))
-        for name in sorted({info.base_name for info in entries_of(folder)} & set(RESULT_TABLES)):
-            folder.filesystem().delete_dir(folder.child(name).path)
+        for name in sorted(info.base_name for info in entries_of(folder)):
+            if name in RESULT_TABLES:
+                folder.filesystem().delete_dir(folder.child(name).path)
+            elif written_name(name) != name:  # of a run that was killed
+                remove(folder.child(name))
     except OSError as error:
         raise _unwritable(folder, error) from error
 
@@ -380,7 +390,8 @@ def _foreign(table: Location) -> list[str]:
     if table.is_local and os.path.islink(table.path):  # noqa: PTH114
         return ["., a link"]
     infos = table.filesystem().get_file_info(fs.FileSelector(table.path))
-    return sorted(info.base_name for info in infos if not _SPARKS.fullmatch(info.base_name))
+    names = (info.base_name for info in infos)
+    return sorted(name for name in names if not _SPARKS.fullmatch(written_name(name)))
 
 
 def write_summary(folder: Location, summary: Mapping[str, Any]) -> None:

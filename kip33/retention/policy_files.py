@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kip33.errors import LocationError, PolicyError
+from kip33.errors import LocationError, PolicyError, proves_nothing
 from kip33.formats.kafka_configs import TOPIC_KEYS, parse_kafka_configs
 from kip33.options import Path
 from kip33.rules.policies import DEFAULTS_SECTION, Policies
@@ -150,6 +150,8 @@ def _text(file: Path) -> str:
             f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise PolicyError(
             f"{file}: cannot be read: {one_line(error)}; expected a file; fix it or give another"
         ) from error

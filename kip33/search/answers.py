@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip33.errors import LocationError, counted
+from kip33.errors import LocationError, counted, proves_nothing
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.kafka_configs import GroupOffset, number_in_line, parse_group_offsets
 from kip33.formats.records import DEFAULT_MAX_BATCH_BYTES, MAX_RECORD_BYTES
@@ -186,6 +186,8 @@ def _bytes(place: Location) -> bytes:
     try:
         return read_whole(place, most_bytes=_MOST_REQUEST_BYTES)
     except OSError as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(f"{place.uri}: cannot be read: {one_line(error)}") from error
 
 

@@ -328,6 +328,16 @@ def temporary_of(place: Location) -> Location:
     return Location(place.root, f"{folder}/.{name}.{token}{TEMPORARY_SUFFIX}")
 
 
+def written_name(name: str) -> str:
+    """The name of the file for which a temporary file is; any other name as it is.
+
+    >>> written_name(f".summary.json.{'0' * 32}.tmp"), written_name("notes.tmp")
+    ('summary.json', 'notes.tmp')
+    """
+    temporary = _TEMPORARY.fullmatch(name)
+    return temporary[1] if temporary else name
+
+
 def run_of(temporary: Location) -> str:
     """Return the id of the run that wrote a temporary file; of a run without one, random digits."""
     return temporary.name.removesuffix(TEMPORARY_SUFFIX)[-_TOKEN_DIGITS:][:_ID_DIGITS]

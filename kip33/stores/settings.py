@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kip33.errors import LocationError
+from kip33.errors import LocationError, proves_nothing
 from kip33.formats.kafka_configs import parse_properties
 
 if TYPE_CHECKING:
@@ -186,4 +186,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        if proves_nothing(error):
+            raise
         raise LocationError(f"{path}: cannot be read: {error}; fix it") from error

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
+import kip33
 from kip33.builds.commit import BuildSummary, begin_build, commit_build
 from kip33.builds.task import build_bin
 from kip33.catalog.catalog import Catalog
@@ -22,10 +23,13 @@ from kip33.errors import CatalogError
 from kip33.stores import own_files
 from kip33.stores.locations import Location
 from tests.builders.changing_archive import (
+    CLICKS,
+    ORDERS,
     START_MS,
     ChangingArchive,
     KeptArchive,
     batches,
+    built_archive,
 )
 from tests.builders.snapshots import append_rows, as_earlier_version, place_of_row
 from tests.cases import each_case
@@ -511,3 +515,23 @@ def test_a_killed_build_claims_only_the_kinds_of_files_that_it_writes(
     archive.build(offset_index=True)
     assert offset_index.read_bytes() == NOT_OURS
     assert archive.row(A, 60)["index_file"] == "kept"
+
+
+def test_a_build_says_how_many_segments_had_index_files_that_others_changed(
+    tmp_path: Path,
+) -> None:
+    """Those of a log that grew, or of one that is gone, are not among them."""
+    archive = built_archive(tmp_path)
+    archive.index(ORDERS).unlink()
+    archive.index(ORDERS, 40).with_suffix(".index").write_bytes(b"")
+    archive.write(archive.log(CLICKS), batches(0, 19))
+    archive.index(CLICKS).unlink()
+    archive.log(CLICKS, 40).unlink()
+    archive.index(CLICKS, 40).unlink()
+
+    assert archive.build(offset_index=True).healed == 2
+    notes = [one.text for one in kip33.archive_status(str(archive.catalog)).findings]
+    assert any(text.startswith("2 segments whose index files had been changed") for text in notes)
+    assert archive.build(offset_index=True).healed == 0
+    notes = [one.text for one in kip33.archive_status(str(archive.catalog)).findings]
+    assert not any("index files had been changed" in text for text in notes)

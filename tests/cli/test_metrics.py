@@ -63,7 +63,8 @@ def test_build_counts_what_its_summary_counts(command: Command) -> None:
     assert {s: n for s, n in statuses.items() if n} == summary["by_status"]
     for name, field in (
         *(("log_bytes", "log_bytes"), ("index_bytes", "index_bytes")),
-        *(("unwritten_segments", "failed"), ("read_bytes", "bytes_read")),
+        *(("unwritten_segments", "failed"), ("healed_segments", "healed")),
+        ("read_bytes", "bytes_read"),
         *(("missing_offsets", "missing_offsets"), ("duration_seconds", "seconds")),
     ):
         assert plain(samples, f"build_{name}") == summary[field]

@@ -1,5 +1,6 @@
 """Every option that names an output: what another wrote is never replaced and never deleted."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -130,6 +131,42 @@ def test_an_empty_file_and_one_of_ours_are_replaced(
 
                 assert done.exit_code == 0, done
                 assert Path(given[-1]).stat().st_size > 0
+
+
+SUMMARIZED = (
+    "build archive --index-dir again", "verify archive --index-dir indexes",
+    "verify quick {built}/archive --index-dir indexes", "repair archive", "roll indexes",
+    "count indexes --per 1d", "records indexes --limit 1", "records indexes --output {}.jsonl",
+    "records indexes --to folder", "status indexes/_catalog", "timestamps archive",
+    "dialects archive", "roll what-if archive", "restore archive --to data --dry-run",
+    "retention indexes --policy policy.toml", "retention apply plan.jsonl --dry-run",
+)  # fmt: skip
+
+
+def test_each_command_replaces_its_own_summary(
+    built: Path, command: Command, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    """`retention undo` writes that of `retention apply`."""
+    shutil.copytree(built / "indexes", "indexes")
+    Path("policy.toml").write_text(POLICY)
+    plan = command("retention", "indexes", "--policy", "policy.toml", "--plan", "plan.jsonl")
+    assert plan.exit_code == 0
+    names = [
+        name
+        for name, one in commands_and_modes()
+        if name != "retention undo" and any("--summary" in option.opts for option in one.params)
+    ]
+    assert [name for name in names if not any(line.startswith(name) for line in SUMMARIZED)] == []
+    for line in SUMMARIZED:
+        with subtests.test(line):
+            for number in range(2):
+                done = command(
+                    *line.format(number, built=built).split(), "--summary", "summary.json"
+                )
+                assert done.exit_code in (0, 3, 4), done
+            written = json.loads(Path("summary.json").read_text())
+            assert written["run"]["command"].split()[1] == line.split()[0]
+            Path("summary.json").unlink()
 
 
 def test_the_summary_of_an_apply_replaces_only_a_summary(

@@ -14,10 +14,14 @@ import pytest
 from kip33.archive.layouts import KAFKA
 from kip33.archive.leftover_files import list_leftovers
 from kip33.archive.listing import list_tree
+from kip33.archive.log_directory import found_on_start
 from kip33.archive.log_slice import LogSlice
+from kip33.archive.log_start_offsets import log_start_offsets
 from kip33.archive.log_window import Meter
+from kip33.archive.output_files import require_summary_place
 from kip33.audits.audited_logs import AuditedLog
 from kip33.audits.roll_logs import read_first_batch
+from kip33.catalog.catalog import Catalog
 from kip33.drafts.comparison import DialectQuestion, compare_segment
 from kip33.errors import FileReadError
 from kip33.indexing.partition_state import PartitionState
@@ -25,8 +29,12 @@ from kip33.indexing.segment import index_file
 from kip33.indexing.verification import verify_file
 from kip33.records.partitions import ReadSegment
 from kip33.records.segment_rows import scanned_figures
+from kip33.restore.truncate_apply import JOURNAL, read_journal
 from kip33.retention.broker_files import seen_by_broker
+from kip33.retention.plan import read_plan
+from kip33.retention.policy_files import load_policies
 from kip33.rules.index_builder import IndexSettings
+from kip33.search.answers import load_time_requests
 from kip33.search.offset_lookup import record_from
 from kip33.search.searched_segment import SearchedSegment
 from kip33.stores.files import opened, read_whole, scanned
@@ -99,6 +107,57 @@ def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_ends_the_work(
                 reader(log)
             assert found.value.errno == errno.EMFILE
             assert not isinstance(found.value, FileReadError)
+
+
+SMALL_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a checkpoint": (
+        "log-start-offset-checkpoint",
+        lambda file: log_start_offsets(Location.of(file.parent), [""]),
+    ),
+    "start offsets": (
+        "starts.csv",
+        lambda file: log_start_offsets(Location.of(file.parent), [], str(file)),
+    ),
+    "a broker's checkpoint": (
+        "replication-offset-checkpoint",
+        lambda file: [*found_on_start(Location.of(file.parent))],
+    ),
+    "a journal": (JOURNAL, lambda file: read_journal(Location.of(file.parent))),
+    "a plan": ("plan.jsonl", lambda file: read_plan(Location.of(file))),
+    "a policy": ("policy.toml", lambda file: load_policies(file)),
+    "requests": ("requests.csv", lambda file: load_time_requests(str(file))),
+    "a summary": ("summary.json", lambda file: require_summary_place(Location.of(file))),
+    "a commit file": (
+        f"commits/{1:020d}.json",
+        lambda file: Catalog.at(str(file.parents[1])).newest(),
+    ),
+}
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_a_fault_of_the_machine_at_a_small_file_says_nothing_about_the_file(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    """No advice to remove or to replace it; a commit file with EIO is one that is unreadable."""
+    open_file = os.open
+
+    def fail(path: Any, *how: Any) -> int:
+        if os.fspath(path).endswith(failing):
+            raise OSError(number, os.strerror(number), path)
+        return open_file(path, *how)
+
+    monkeypatch.setattr(os, "open", fail)
+    for what, (name, read) in SMALL_FILES.items():
+        if what == "a commit file" and number == errno.EIO:
+            continue
+        file = tmp_path / what / "orders-0" / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"{}")
+        failing = name
+        with subtests.test(what):
+            with pytest.raises(OSError) as found:
+                read(file)
+            assert found.value.errno == number
 
 
 def test_a_fault_of_a_file_keeps_its_kind_and_number(

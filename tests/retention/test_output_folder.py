@@ -45,12 +45,21 @@ def all_in(folder: Path) -> dict[str, str | None]:
 PART = "part-00000-01234567-89ab-cdef-0123-456789abcdef-c000.snappy.parquet"  # as Spark names it
 RESULTS = (f"segments/{PART}", "segments/_SUCCESS", f"partitions/{PART}")
 OURS = '{"catalog": 1, "snapshot": 2, "source": 3, "now_ms": 4, "findings": []}\n'
+TOKEN = f"{'0f' * 16}.tmp"
 GOOD = {
     "nothing is there": (),
     "an empty folder": ("",),
     "results of before": (*RESULTS, SUMMARY_FILE),
     "results of a run that was interrupted": (*RESULTS[:2], UNFINISHED),
     "a summary alone": (SUMMARY_FILE,),
+    "temporary files of a run that was killed": (
+        UNFINISHED,
+        f".{SUMMARY_FILE}.{TOKEN}",
+        *(RESULTS[:2]),
+        f"segments/.{PART}.{TOKEN}",
+        f"segments/._SUCCESS.{TOKEN}",
+    ),
+    "the first file of a run that was killed": (f".{UNFINISHED}.{TOKEN}",),
 }
 
 
@@ -89,6 +98,7 @@ FOREIGN = {
     "a hidden file": ".keep",
     "a table of another command": f"records/{PART}",
     "a name that is longer": "segments-of-may/",
+    "a temporary file of another": ".segments.tmp",
 }
 
 
