@@ -232,6 +232,8 @@ def _question(asked: RetentionCommand, run: CommandRun) -> RetentionQuestion:
         of_tools=asked["kafka_configs"] is not None,
     )
     warn(*question.warnings)
+    for note in question.notes:
+        click.echo(f"Note: {note}", err=True)
     question = question._replace(warnings=(*told, *more, *question.warnings)).asking(
         what_if=what_if,
         broker_view=asked["show_broker_view"],

@@ -48,6 +48,7 @@ from kip33.retention.evaluation import (
     judged_tables,
     policies_for,
     tier_warnings,
+    unmatched_lines,
 )
 from kip33.retention.only_local import only_local
 from kip33.retention.policy_files import policies_of
@@ -109,8 +110,10 @@ def make_report(catalog: Catalog, choice: Choice, request: ReportRequest) -> Rep
         broker_version=request.broker_version,
     )
     remote = None
+    named = [totals.topic for totals in topics if totals.topic]
+    if request.policies:
+        warnings += unmatched_lines(request.policies, named)[0]
     if request.remote and request.policies:
-        named = [totals.topic for totals in topics if totals.topic]
         warnings += tier_warnings(snapshot, request.policies, named, asked.other_tier)
         remote = _remote_facts(local, request.remote, request, words)
     before = catalog.before(snapshot)

@@ -5,7 +5,8 @@ plan, `--emit`, a broker's view, a report, rows. The rows of a few partitions ar
 The tasks of `kip33.spark` call `judge_rows`, too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
@@ -22,7 +23,7 @@ from kip33.retention.broker_files import SEEN, SeenByBroker, seen_by_broker
 from kip33.retention.judged_partition import JudgedPartition
 from kip33.retention.only_local import OnlyLocal
 from kip33.retention.uploaded import Uploaded
-from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy
+from kip33.rules.policies import BUILT_IN_TOPICS, MAX_INT64, Policies, Policy, nearest
 from kip33.rules.retention import (
     NEVER_MS,
     NO_LIMIT,
@@ -68,6 +69,7 @@ KNOWS_UPLOADS: Final = (4, 4)
 """The first Kafka, but for 4.3.2, whose new leaders know what was uploaded (KAFKA-20732)."""
 
 _MOST_NAMED = 10
+_WILDCARDS: Final = re.compile(r"[*?\[\]]")
 
 
 class BrokerAnswer(NamedTuple):
@@ -341,6 +343,29 @@ def unlisted_warning(policies: Policies, topics: Iterable[str]) -> str | None:
         f"topic{'' if len(unlisted) == 1 else 's'}, judged by another section: "
         f"{', '.join(shown)}{more}"
     )
+
+
+def unmatched_lines(
+    policies: Policies, topics: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Warnings and notes about sections that match no topic; a warning names what may be meant.
+
+    `topics` are all topics of the archive. One that has a section of its own is not meant.
+    """
+    with_section = {match for match, _ in policies.topics}
+    others = [topic for topic in topics if topic not in with_section]
+    near = {
+        match: nearest([_WILDCARDS.sub("", match)], others) for match in policies.unmatched(topics)
+    }
+    meant = [
+        f'the policy\'s section "{match}" matches no topic, so it judges nothing{text}'
+        for match, text in near.items()
+        if text
+    ]
+    notes = [f'"{match}"' for match, text in near.items() if not text]
+    more = f" and {len(notes) - _MOST_NAMED:,} more" if len(notes) > _MOST_NAMED else ""
+    note = f"no topic matches the policy's section {', '.join(notes[:_MOST_NAMED])}{more}"
+    return tuple(meant[:_MOST_NAMED]), (note,) if notes else ()
 
 
 def judge_rows(

@@ -47,12 +47,13 @@ def load_policies(policy: Path | None = None, kafka_configs: Path | None = None)
     topics: dict[str, _Table] = {}
     if kafka_configs is not None:
         topics = _of_tools(kafka_configs)
+    of_tools = [*topics]
     if policy is not None:
         defaults, sections = _of_toml(policy)
         for match, settings in sections.items():
             topics[match] = topics.pop(match, {}) | settings
     with _named(policy or kafka_configs or "", "fix it"):
-        return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics})
+        return Policies({DEFAULTS_SECTION: defaults, TOPICS: topics}, of_tools=of_tools)
 
 
 def policies_of(

@@ -19,6 +19,7 @@ from kip33.retention.evaluation import (
     policies_for,
     tier_warnings,
     unlisted_warning,
+    unmatched_lines,
 )
 from kip33.retention.make_plan import basis_of
 from kip33.retention.only_local import only_local
@@ -42,6 +43,7 @@ class RetentionQuestion(NamedTuple):
     request: RetentionRequest
     clock_ms: int
     warnings: tuple[str, ...] = ()  # about topics and tiers; who asks tells them
+    notes: tuple[str, ...] = ()  # nothing is wrong; a command prints them
 
     @classmethod
     def of(
@@ -74,6 +76,8 @@ class RetentionQuestion(NamedTuple):
             tier = only_local(judged, other, starts_file, version)
         topics = set(filter(TopicGlobs.of(asked["topics"]).matches, texts["topic"]))
         warnings = tier_warnings(judged.snapshot, policies, topics, tier)
+        near, notes = unmatched_lines(policies, texts["topic"])
+        warnings = (*warnings, *near)
         if of_tools and (line := unlisted_warning(policies, topics)):
             warnings = (*warnings, line)
         source = Location.of(judged.snapshot.source)
@@ -88,7 +92,7 @@ class RetentionQuestion(NamedTuple):
             reborn=topics_with_several_ids(names),
         )
         request.require_valid()
-        return cls(*judged, request, clock_ms, warnings)
+        return cls(*judged, request, clock_ms, warnings, notes)
 
     def asking(self, **more: Any) -> Self:
         """Return the question with other fields of the request."""

@@ -34,8 +34,8 @@ no glob with `!`. Kafka allows no `!` in a topic's name.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -157,13 +157,20 @@ class Policies:
 
     defaults: _SectionSettings
     topics: tuple[tuple[str, _SectionSettings], ...]
+    of_tools: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
-    def __init__(self, tables: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        of_tools: Iterable[str] = (),
+    ) -> None:
         """Take `{"defaults": {KEY: VALUE}, "topics": {NAME_OR_GLOB: {KEY: VALUE}}}`, or nothing.
 
         Keys are Kafka's, values text or integers: `retention.ms` may be 604800000, "604800000" or
         "7d". Raises PolicyError, with section, key, found and expected, for values that Kafka
-        refuses. Empty defaults are the same as no defaults.
+        refuses. Empty defaults are the same as no defaults. `of_tools` are topics whose settings
+        Kafka's tools printed, so they are in the cluster.
         """
         tables = tables or {}
         for name in tables:
@@ -179,6 +186,7 @@ class Policies:
             _require_local_within(section, {**dict(defaults), **dict(settings)})
         object.__setattr__(self, "defaults", defaults)
         object.__setattr__(self, "topics", topics)
+        object.__setattr__(self, "of_tools", frozenset(of_tools))
 
     def of(self, topic: str) -> Policy:
         """Return the policy that applies to a topic.
@@ -196,6 +204,20 @@ class Policies:
             if fnmatchcase(topic, glob):
                 return self._section(glob, settings)
         return self._section(DEFAULTS_SECTION, ()) if self.defaults else Policy("")
+
+    def unmatched(self, topics: Collection[str]) -> list[str]:
+        """The names and globs of sections that match none of the topics, in their order.
+
+        A topic of the cluster that is not among them is no mistake: those of `of_tools`, and
+        Kafka's own.
+        """
+        in_cluster = self.of_tools.union(BUILT_IN_TOPICS, topics)
+        return [
+            match
+            for match, _ in self.topics
+            if match not in in_cluster
+            and not (_is_glob(match) and any(fnmatchcase(topic, match) for topic in topics))
+        ]
 
     def keeps_everything(self) -> bool:
         """Return whether no topic, whatever its name, can lose a segment by time or by size."""

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import kip33
 from kip33.catalog.schema import SEGMENTS
 from kip33.demo import COPIED_MS
 from kip33.errors import PublishError
@@ -377,6 +378,17 @@ def test_options_of_judging_in_a_configuration_file_do_not_hinder_an_apply(
     done = command("retention", "apply", "none.jsonl", "--config", config)
 
     assert "the plan cannot be read" in done.stderr
+
+
+def test_a_section_that_matches_no_topic_is_named(command: Command, built: Path) -> None:
+    """The question is made before an engine works, so it is the same on Spark."""
+    file_named("policy.toml", b'[topics."order"]\n[topics."nowhere*"]\n')
+    found = command("retention", built / "indexes/_catalog", "--policy", "policy.toml")
+    assert 'Warning: the policy\'s section "order" matches no topic, so' in found.stderr
+    assert 'Note: no topic matches the policy\'s section "nowhere*"\n' in found.stderr
+    tables = {"topics": {"order": {}}}
+    with pytest.warns(UserWarning, match="did you mean orders"):
+        kip33.open_catalog(built / "indexes/_catalog").retention_sums(tables)
 
 
 KAFKA_CONFIGS = """\

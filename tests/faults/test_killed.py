@@ -391,7 +391,7 @@ def test_a_random_plan_is_undone_to_the_byte(forks: Forks, tmp_path: Path, way: 
         chance = random.Random(f"{SEED} undo {way} {seed}")
         place = CutShort(_random_archive(tmp_path / f"{seed}", chance))
         times = _times(place.archive)
-        end = {"die": ["before", chance.randrange(4, 60)]} if chance.random() < 0.5 else {}
+        end = {"die": ["before", chance.randrange(8, 60)]} if chance.random() < 0.5 else {}
         place.run(forks, threads=4, **WAYS[way], **end)
         undo = ("undo", place.plan_file, place.trash)
         code = -signal.SIGKILL

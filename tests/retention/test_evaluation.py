@@ -17,7 +17,7 @@ from kip33.retention.evaluated_tables import (
     segment_rows,
     totals_of,
 )
-from kip33.retention.evaluation import JudgedRows, RetentionRequest
+from kip33.retention.evaluation import JudgedRows, RetentionRequest, unmatched_lines
 from kip33.retention.partition_texts import remarks_of
 from kip33.retention.uploaded import Uploaded
 from kip33.rules.policies import Policies
@@ -216,3 +216,30 @@ REMARKS = [
 @each_case(("row", "expected"), REMARKS)
 def test_the_remarks_on_a_partition(row: Any, expected: Any) -> None:
     assert list(remarks_of(NO_REMARKS | row)) == expected
+
+
+UNMATCHED: list[tuple[dict[str, Any], list[str], str]] = [
+    ({"orders": {}, "pay*": {}}, [], "all match"),
+    ({"order": {}}, ['"order" matches no topic, so it judges nothing; did you mean orders?'],
+     "a name that is nearly a topic's"),
+    ({"ordrs*": {}}, ['"ordrs*" matches no topic, so it judges nothing; did you mean orders?'],
+     "a glob that is nearly a topic's name"),
+    ({"order": {}, "orders": {}}, ['note: "order"'], "that topic has a section of its own"),
+    ({"clicks": {}, "x*": {}}, ['note: "clicks", "x*"'], "nothing is near"),
+    ({"__consumer_offsets": {}}, [], "a topic of Kafka's own"),
+]  # fmt: skip
+
+
+@each_case(("sections", "lines", "name"), UNMATCHED)
+def test_a_section_that_matches_no_topic_is_named(
+    sections: dict[str, Any], lines: list[str], name: str
+) -> None:
+    warnings, notes = unmatched_lines(Policies({"topics": sections}), ["orders", "payments"])
+    found = [one.removeprefix("the policy's section ") for one in warnings]
+    found += [one.replace("no topic matches the policy's section", "note:") for one in notes]
+    assert found == lines
+
+
+def test_a_topic_of_the_cluster_that_the_archive_lacks_is_no_mistake() -> None:
+    policies = Policies({"topics": {"order": {}}}, of_tools=["order"])
+    assert unmatched_lines(policies, ["orders"]) == ((), ())
