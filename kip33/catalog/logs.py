@@ -333,7 +333,7 @@ def _are_same(one: Row, other: Row) -> bool:
 
 def _is_part(one: Row, other: Row) -> bool:
     """Whether a segment has the first records of another one, of one leader."""
-    is_shorter = one["last_offset"] <= other["last_offset"]
+    is_shorter = one["last_offset"] < other["last_offset"]
     return (
         is_shorter
         and len(one["leader_epochs"]) == 1

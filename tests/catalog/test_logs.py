@@ -135,6 +135,11 @@ LOGS: dict[str, tuple[list[Row], str | None, list[tuple[Any, ...]]]] = {
         None,
         [("b1/0", None, None, 0), ("b2/9", *ALL)],
     ),
+    "other bytes in one leader epoch": (
+        [segment("b1", 0, 9), segment("b2", 0, 9, batches_crc32=1)],
+        None,
+        [("b1/0", None, None, 0)],
+    ),
     "leader epochs are not known": (
         [segment("b1", 0, 9, **UNKNOWN), segment("b2", 0, 7, **UNKNOWN)],
         None,
