@@ -204,7 +204,8 @@ def log_of(rows: Sequence[Row], replica: str | None = None) -> Log:
     is_alone = len(names) + is_tiered == 1
     if is_alone and not (_is_upload(rows[0]) and _is_mixed(rows)):
         return Log([_with(row, row["log_dir"]) for row in rows], [], rows[0]["log_dir"])
-    return _chosen(rows, names, replica)
+    plain = _plain_log(rows) if replica is None and names else None
+    return plain or _chosen(rows, names, replica)
 
 
 def _is_upload(row: Row) -> bool:
@@ -227,6 +228,117 @@ def _with(row: Row, log_dir: str | None, **numbers: int | None) -> dict[str, Any
     """A row with the columns ADDED."""
     added = {IS_REMOTE: row.get(IS_REMOTE), **dict.fromkeys(_NUMBERS), **numbers}
     return {**row, **added, "log_dir": log_dir}
+
+
+def _plain_log(rows: Sequence[Row]) -> Log | None:
+    """The log where all copies have the same segments, as most have; None: the rule must say.
+
+    One log directory has all segments. Of others the last one may be shorter, in the same leader
+    epoch; remote segments may be before it, in the epoch in which it begins.
+    """
+    copies: dict[str | None, list[Row]] = {}
+    for row in rows:
+        copies.setdefault(None if row.get(IS_REMOTE) else row["log_dir"] or "", []).append(row)
+    ends = {name: _plain_end(some) for name, some in copies.items()}
+    if not all(ends.values()):
+        return None
+    known = {name: end for name, end in ends.items() if end}
+    name = max((one for one in known if one is not None), key=lambda one: known[one].rank)
+    first, end = copies[name], known[name]
+    before: list[Row] = []
+    own = {row["base_offset"]: row for row in first if row["status"] == SegmentStatus.OK}
+    for other, some in copies.items():
+        for row in some if other != name else ():
+            mine = own.get(row["base_offset"])
+            if other is None and row["base_offset"] < end.begin:
+                before.append(row)
+            elif row["status"] == SegmentStatus.EMPTY:
+                if row["base_offset"] > end.end:
+                    return None
+            elif mine is None or not (
+                _are_same(row, mine) or (row is some[-1] and _is_part(row, mine))
+            ):
+                return None
+    if any(one.checkpoint > end.latest or one.log_start > one.begin for one in known.values()):
+        return None
+    if before and (before[-1]["last_offset"] + 1, before[-1]["leader_epochs"][-1]) != (
+        end.begin,
+        end.first,
+    ):
+        return None
+    read = [*before, *first]
+    numbers = {id(row) for row in read}
+    place, log_dir = (rows[0]["topic"], rows[0]["partition"]), first[0]["log_dir"]
+    notes = [
+        LogNote(*place, Kind.BEHIND, other, one.end, end.end)
+        for other, one in known.items()
+        if other is not None and one.end < end.end
+    ]
+    others = max(one.end for other, one in known.items() if other != name)
+    if others < end.end:
+        notes.append(LogNote(*place, Kind.ALONE, name, others, end.end))
+    return Log(
+        [_with(row, log_dir) for row in read],
+        [
+            _with(row, log_dir if row.get(IS_REMOTE) else row["log_dir"])
+            for row in rows
+            if id(row) not in numbers
+        ],
+        log_dir,
+        tuple(notes),
+    )
+
+
+class _PlainEnd(NamedTuple):
+    """Where a copy without holes begins and ends, and what its leader epochs are."""
+
+    begin: int
+    end: int
+    first: int
+    latest: int
+    checkpoint: int  # the latest epoch in it
+    log_start: int
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return self.latest, self.end, -self.begin
+
+
+def _plain_end(rows: Sequence[Row]) -> _PlainEnd | None:
+    """Where a copy ends whose segments follow each other with rising epochs; None: another one."""
+    end: int | None = None
+    epoch, checkpoint, log_start = NOT_KNOWN, NOT_KNOWN, 0
+    for row in rows:
+        base, last, epochs = row["base_offset"], row["last_offset"], row["leader_epochs"]
+        if end is not None and base != end:
+            return None
+        checkpoint = max(checkpoint, *(row["checkpoint_epochs"] or [NOT_KNOWN]))
+        log_start = max(log_start, row["log_start_offset"] or 0)
+        if row["status"] == SegmentStatus.EMPTY and row is rows[-1] and end is not None:
+            break
+        is_known = last is not None and epochs and row["epochs_fall"] is False
+        if row["status"] != SegmentStatus.OK or not is_known or epochs[0] < epoch:
+            return None
+        end, epoch = last + 1, epochs[-1]
+    if end is None:
+        return None
+    begin, first = rows[0]["base_offset"], rows[0]["leader_epochs"][0]
+    return _PlainEnd(begin, end, first, epoch, checkpoint, log_start)
+
+
+def _are_same(one: Row, other: Row) -> bool:
+    names = ("last_offset", "batches_crc32", "leader_epochs")
+    return one["batches_crc32"] is not None and all(one[name] == other[name] for name in names)
+
+
+def _is_part(one: Row, other: Row) -> bool:
+    """Whether a segment has the first records of another one, of one leader."""
+    is_shorter = one["last_offset"] < other["last_offset"]
+    return (
+        is_shorter
+        and len(one["leader_epochs"]) == 1
+        and one["leader_epochs"] == other["leader_epochs"]
+    )
 
 
 class _Part(NamedTuple):

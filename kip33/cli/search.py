@@ -52,6 +52,7 @@ from kip33.search.replica_search import TimeQuestion
 from kip33.search.time_search import (
     ANSWERS,
     RANGE,
+    REPLICA,
     AnswerRow,
     RangeOptions,
     SearchQuestion,
@@ -253,7 +254,8 @@ def _matching(topics: Sequence[str], globs: Sequence[str]) -> list[str]:
 def _printed(answer: AnswerRow) -> AnswerRow:
     """Return an answer for programs: a target that is no time has a name in place of a number."""
     no_times = [name for name in ("target_ms", "until_ms") if answer.get(name) in _NAMES]
-    return answer | dict.fromkeys(no_times) | {_TARGET: _NAMES.get(answer["target_ms"])}
+    shown = {name: value for name, value in answer.items() if name != REPLICA}
+    return shown | dict.fromkeys(no_times) | {_TARGET: _NAMES.get(answer["target_ms"])}
 
 
 def _page(

@@ -53,7 +53,7 @@ _RANGE_FIELDS: list["pa.Field[Any]"] = [
     pa.field("records", pa.int64()),
     pa.field("size_bytes", pa.int64()),
 ]
-_REPLICA: Final = "replica"  # whose log is searched; None: of all replicas together
+REPLICA: Final = "replica"  # whose log is searched; None: of all replicas together
 ANSWERS: Final = pa.schema(_FIELDS)
 RANGE: Final = pa.schema(_RANGE_FIELDS)
 
@@ -215,13 +215,13 @@ class TimeSearch:
             if how.all_replicas:
                 replica = one.located.log_dir
             answer = dict(zip(ANSWERS.names, (*place, *one.located.answer), strict=True))
-            answers.append(answer | {_REPLICA: replica})
+            answers.append(answer | {REPLICA: replica})
         return answers
 
     def log_ends(self, answers: Sequence[AnswerRow]) -> dict[ReplicaKey, Answer]:
         """Return the log ends of partitions without an answer, from the catalog alone."""
         questions = [
-            TimeQuestion(answer["topic"], answer["partition"], LATEST, answer[_REPLICA])
+            TimeQuestion(answer["topic"], answer["partition"], LATEST, answer[REPLICA])
             for answer in answers
             if answer["offset"] is None and answer["result"] != SearchResult.NO_SUCH_PARTITION
         ]
@@ -238,7 +238,7 @@ class TimeSearch:
         """
         is_asked = [pc.equal(self.rows[name], answer[name]) for name in ("topic", "partition")]
         of_one = self.rows.filter(pc.and_(*is_asked)).to_pylist()
-        segments = searched_log(of_one, answer[_REPLICA]).segments
+        segments = searched_log(of_one, answer[REPLICA]).segments
         found = first_without_timestamp(segments, answer["offset"], Meter())
         if found.offset is None:
             return found.note
@@ -252,7 +252,7 @@ class TimeSearch:
         """Return the answers with the offset at a later time, and what is in between, as RANGE."""
         ends = self.log_ends(answers)
         there = [answer for answer in answers if answer["result"] != SearchResult.NO_SUCH_PARTITION]
-        questions = [TimeQuestion(a["topic"], a["partition"], until_ms, a[_REPLICA]) for a in there]
+        questions = [TimeQuestion(a["topic"], a["partition"], until_ms, a[REPLICA]) for a in there]
         exact = SearchOptions(max_batch_bytes=self.how.max_batch_bytes)
         untils = self._found(self.find, questions, exact, None)
         until_ends = self.log_ends(untils)
@@ -272,7 +272,7 @@ class TimeSearch:
     ) -> Mapping[ReplicaKey, Sequence[Mapping[str, Any]]]:
         """Return the catalog's rows of each log of the answers' topics."""
         topics = {answer["topic"] for answer in answers}
-        return log_rows(self.source, topics, {answer[_REPLICA] for answer in answers})
+        return log_rows(self.source, topics, {answer[REPLICA] for answer in answers})
 
 
 def _add_range(
@@ -293,7 +293,7 @@ def _add_range(
 
 def replica_key(answer: AnswerRow) -> ReplicaKey:
     """Return what an answer is about: the log of a partition, or what a replica has of it."""
-    return answer[_REPLICA], answer["topic"], answer["partition"]
+    return answer[REPLICA], answer["topic"], answer["partition"]
 
 
 def answer_table(answers: Sequence[AnswerRow], *, has_range: bool) -> pa.Table:

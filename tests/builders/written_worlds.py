@@ -39,8 +39,8 @@ def written(made: Made, place: Path) -> list[Path]:
             starts = tuple(EpochStart(*entry) for entry in copy.checkpoint)
             text = format_epoch_checkpoint(starts)
             put(directory / "leader-epoch-checkpoint", text.encode())
-        if copy.log_start:
-            text = f"0\n1\n{TOPIC} 0 {copy.log_start}\n"
+        if start := log_starts(made)[number]:
+            text = f"0\n1\n{TOPIC} 0 {start}\n"
             put(log_dir / "log-start-offset-checkpoint", text.encode())
     return places
 
@@ -76,14 +76,38 @@ def batch_bytes(batch: Batch) -> bytes:
     )
 
 
-def expected(made: Made, replica: str | None = None) -> ChosenLog:
+def log_starts(made: Made) -> list[int]:
+    """What brokers write down of each copy; in one tier only a start after the first segment's."""
+    copies, rows, *_ = made.archive
+    firsts = [min([row.base for row in rows if row.copy == at] or [0]) for at in range(len(copies))]
+    return [
+        one.log_start if made.world.kinds.tiered or one.log_start > first else 0
+        for one, first in zip(copies, firsts, strict=True)
+    ]
+
+
+def is_written(made: Made) -> bool:
+    """Whether there is a log in each tier."""
+    copies, rows, *_ = made.archive
+    tiers = {copies[row.copy].is_remote for row in rows}
+    return tiers == {False, *(one.is_remote for one in copies)}
+
+
+def expected(made: Made) -> ChosenLog:
     """The answer of the rule on what the files show.
 
-    The remote tier has the brokers' log start. An only copy is read from its first segment on.
+    A directory without a log is not seen. The remote tier has the brokers' log start. An only copy
+    is read as it is, whatever its checkpoints say.
     """
-    copies, _, segments, _ = made.archive
-    if len(copies) == 1:
-        copies = [copies[0]._replace(log_start=0)]
-    start = max((one.log_start for one in copies if not one.is_remote), default=0)
-    copies = [one._replace(log_start=start) if one.is_remote else one for one in copies]
-    return which_log(copies, segments, replica=replica)
+    copies, rows, segments, _ = made.archive
+    seen = {row.copy for row in rows}
+    starts = log_starts(made)
+    latest = max((starts[at] for at in seen if not copies[at].is_remote), default=0)
+    shown = [
+        one._replace(
+            log_start=latest if one.is_remote else starts[at] if len(seen) > 1 else 0,
+            checkpoint=one.checkpoint if at in seen and len(seen) > 1 else (),
+        )
+        for at, one in enumerate(copies)
+    ]
+    return which_log(shown, segments)

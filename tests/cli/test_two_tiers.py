@@ -105,6 +105,7 @@ def test_a_report_has_the_findings_and_the_command_that_shows_them(
     assert [(one["level"], one["text"].partition(":")[0]) for one in added] == [
         ("problem", "1 hole in the log of both tiers"),
         ("problem", "1 segment not the same in both tiers"),
+        ("problem", "1 partition whose replicas have other bytes in the same leader epoch"),
     ]
     assert "orders-0: offsets 6 to 9, 0000" in added[0]["examples"][0]
     assert added[0]["text"] in " ".join(Path("r.html").read_text().split())
