@@ -100,7 +100,7 @@ class LogNote(NamedTuple):
 
     topic: str
     partition: int
-    kind: str  # a Kind but OTHER_TOPIC, UNLISTED or DAMAGED
+    kind: str  # a Kind, UNLISTED or DAMAGED
     copy: str | None  # a log directory or REMOTE_TIER; None: no copy in particular
     from_offset: int
     until_offset: int | None  # None: to the end of the copy

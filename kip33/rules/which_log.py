@@ -69,7 +69,6 @@ class Kind(StrEnum):
     FILLED = "lacks these (hole or damage), another copy has them"
     POSSIBLE = "has a gap that compaction may have left"
     HOLE = "no copy has these"
-    OTHER_TOPIC = "of an older topic with this name"
 
 
 class Copy(NamedTuple):
@@ -77,10 +76,8 @@ class Copy(NamedTuple):
 
     name: str
     is_remote: bool = False
-    topic_id: str | None = None
     log_start: int = 0  # of the remote tier: the brokers'
     checkpoint: Epochs = ()  # `leader-epoch-checkpoint`; empty: not known
-    changed_ms: int = 0  # time of the latest record or file, to find the newest topic of a name
 
 
 class Segments(NamedTuple):
@@ -165,9 +162,9 @@ class _Witness:
         self.unknown_from = NEVER if runs else min(self.unknown_from, base)
         for run in runs:
             if self.runs and self.runs[-1].epoch == run.epoch:
-                self.runs[-1] = self.runs[-1]._replace(last=max(self.runs[-1].last, run.last))
-            else:
-                self.runs.append(run)
+                before = self.runs.pop()
+                run = _EpochRun(run.epoch, before.first, max(before.last, run.last))
+            self.runs.append(run)
 
     @property
     def known_end(self) -> int:
@@ -234,13 +231,9 @@ def which_log(
     only this local copy and the remote tier are read, with its dead branch; the notes are still
     about all copies.
     """
-    is_alone = len(copies) == 1 and replica in (None, copies[0].name)
-    if is_alone and (plain := _plain_slices(copies[0], segments)):
-        return ChosenLog(plain, [], 0, np.full(len(plain), NEVER))
     is_sparse = (segments.records >= 0) & (segments.records < segments.nexts - segments.bases)
     compacted = bool(is_sparse.any()) if compacted is None else compacted
-    older = _of_older_topics(copies)
-    witnesses = list(_witnesses(copies, segments, older, compacted=compacted))
+    witnesses = list(_witnesses(copies, segments, compacted=compacted))
     _judge([one for one in witnesses if one.runs])
     unknown = _settle_unknown(witnesses)
     conflict = NEVER if compacted else _conflict(witnesses)
@@ -259,32 +252,13 @@ def which_log(
             paint.add(one, 0, NEVER, Certainty.DEAD)
     paint.slices.sort(key=lambda one: one.from_offset)
     slices = [part for one in paint.slices for part in _weakened(one, conflict, unknown)]
-    notes = [Note(Kind.OTHER_TOPIC, one, 0, NEVER) for one in sorted(older)]
-    notes += _notes_of_copies(copies, witnesses, slices)
+    notes = [*_notes_of_copies(copies, witnesses, slices)]
     notes += [Note(Kind.CONFLICT, NOT_KNOWN, conflict, NEVER)] if conflict != NEVER else []
     dead_from = np.full(len(segments.bases), NEVER)
     for one in witnesses:
         dead_from[[extent.row for extent in one.extents]] = one.dead_from
     merged = _merged([*notes, *paint.notes(witnesses)])
     return ChosenLog(slices, merged, paint.first, dead_from)
-
-
-def _plain_slices(copy: Copy, segments: Segments) -> list[Slice]:
-    """The slices of an only copy if all of it is sure and without holes, as most are; else none."""
-    _, bases, nexts, _, statuses, _, places, epochs, firsts = segments
-    is_plain = (
-        not (copy.is_remote or statuses.any() or (copy.log_start > bases).any())
-        and bool((bases < nexts).all() and (bases[1:] == nexts[:-1]).all())
-        and bool((np.diff(places) > 0).all() and (np.diff(epochs) >= 0).all())
-    )
-    if is_plain and len(bases) and copy.checkpoint:
-        at = np.flatnonzero(np.diff(epochs, prepend=NOT_KNOWN))
-        begins = firsts[at].tolist()
-        ends = [*begins[1:], int(nexts[-1])]
-        runs = map(_EpochRun, epochs[at].tolist(), begins, [end - 1 for end in ends])
-        is_plain = _is_of(copy.checkpoint, list(runs))
-    rows = zip(bases.tolist(), nexts.tolist(), strict=True) if is_plain else ()
-    return [Slice(0, row, *here, Certainty.SURE) for row, here in enumerate(rows)]
 
 
 def _merged(notes: Sequence[Note]) -> list[Note]:
@@ -301,17 +275,8 @@ def _merged(notes: Sequence[Note]) -> list[Note]:
     return found
 
 
-def _of_older_topics(copies: Sequence[Copy]) -> set[int]:
-    """The copies that are not of the newest topic; without an id a copy is of the only topic."""
-    known = [one for one in copies if one.topic_id is not None]
-    if len({one.topic_id for one in known}) < 2:
-        return set()
-    newest = max(known, key=lambda one: one.changed_ms).topic_id
-    return {number for number, one in enumerate(copies) if one.topic_id != newest}
-
-
 def _witnesses(
-    copies: Sequence[Copy], segments: Segments, older: set[int], *, compacted: bool
+    copies: Sequence[Copy], segments: Segments, *, compacted: bool
 ) -> Iterator[_Witness]:
     columns: list[list[Any]] = [column.tolist() for column in segments]
     one = _Witness(NOT_KNOWN)
@@ -320,14 +285,15 @@ def _witnesses(
     for copy, base, end, records, status, digest, row in sorted(
         zip(*columns[:6], rows, strict=True), key=lambda one: (*one[:2], -one[2], *one[3:])
     ):
-        if copy in older or status == Status.LOST or end == base:
+        if status == Status.LOST or end == base:
             continue
         start, is_dense = copies[copy].log_start, records == end - base
         runs = _runs(columns[6:], row, end, is_dense=is_dense)
         if end <= start and runs:  # deleted; its last epoch is still a trace of a leader
             yield _Witness(copy, runs=runs[-1:])
             continue
-        runs = [run._replace(first=max(run.first, start)) for run in runs if run.last >= start]
+        if start > base:
+            runs = [run._replace(first=max(run.first, start)) for run in runs if run.last >= start]
         if one.copy != copy or not _is_continued(one, base, runs, copies[copy].is_remote):
             if one.extents:
                 yield one
@@ -337,7 +303,7 @@ def _witnesses(
         extent = _Extent(max(base, start), end, row, is_whole, is_dense, content)
         one.add(base, extent, runs)
     for number, other in enumerate(copies):
-        if other.checkpoint and number not in older:
+        if other.checkpoint:
             # After compaction it has what its broker saw: an epoch may begin before.
             nexts = other.checkpoint if compacted else (*other.checkpoint[1:], other.checkpoint[-1])
             runs = [

@@ -408,12 +408,12 @@ def archive_of(world: World, states: list[Replica], older: list[Replica]) -> Arc
             checkpoint = tuple(older[state.name].cache)
         hides = rng.random() < kinds.hide
         number = len(copies)
-        copies.append(Copy(f"b{state.name}", False, None, state.log_start, checkpoint))
+        copies.append(Copy(f"b{state.name}", False, state.log_start, checkpoint))
         parts = [(base, end, batches) for base, end, batches in world._segments(state)]
         rows += _archived(rng, kinds, number, parts, hides, hidden_before)
     if world.remote:
         number = len(copies)
-        copies.append(Copy("remote", True, None, world.leader.log_start))
+        copies.append(Copy("remote", True, world.leader.log_start))
         hides = rng.random() < kinds.hide
         for one in world.remote:
             part = (one.base, one.end, list(one.batches))

@@ -165,13 +165,6 @@ CASES = [
         "b2 0-9 UNSURE, b2 9-12 UNSURE",
         "CONFLICT 0-, b1 BEHIND 9-12, b2 ALONE 9-12",
     ),
-    Case(
-        "an older topic of the name is left out",
-        DEPOSED,
-        "b2 0-12",
-        "b1 OTHER_TOPIC 0-",
-        of={"b1": {"topic_id": "A", "changed_ms": 1}, "b2": {"topic_id": "B", "changed_ms": 2}},
-    ),
 ]
 
 
