@@ -109,9 +109,9 @@ CASES = {
         [row(5), row(3, records=2), row(3, records=-1, magic=1)], {"unknown_smallest": 2}),
     "a record may have no timestamp": ([row(5), row(-1, magic=0)], {"smallest_timestamp": -1}),
     "the last one's offset": ([row(1, 9), row(1, 4)], {"last_offset": 4}),
-    "a leader epoch below an earlier one is a fall": (
+    "a leader epoch below an earlier one is a fall, an unknown one is not": (
         [row(1, epoch=epoch) for epoch in (3, 3, 5, 4, 5, -1)],
-        {"latest_epoch": 5, "epoch_falls": 2}),
+        {"latest_epoch": 5, "epoch_falls": 1}),
     "codecs are bits": ([row(1, attributes=a) for a in (0, 4, 7)], {"codecs": 0b10010001}),
     "v0 has no type": ([row(-1, magic=0, attributes=8)], {"timestamp_types": 1}),
     "CreateTime": ([row(1)], {"timestamp_types": 2}),
