@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from kip33.records.record_selection import (
     write_selection,
 )
 from kip33.records.written_records import WriteRequest, WrittenRecords, write_new_records
-from kip33.rules.policies import positive_ms
+from kip33.rules.policies import duration, positive_ms
 from kip33.stores.filesystem_option import place_on, places_on
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     [{'time': '2023-11-16T00:00:00.000Z', 'records': 500}]
 
     - `source`: as of `read_arrow`
-    - `per`: the length of a period, in ms or such as "1h"; periods begin at multiples of it since
+    - `per`: the length of a period, such as "1h"; periods begin at multiples of it since
       1970, UTC
     - `options`: see `CountOptions`
 
@@ -203,7 +204,7 @@ def count_records(source: Source, per: int | str, **options: Unpack[LocalCountOp
     Damage is a Python warning; with `on_error="fail"` an error is raised, as by `read_arrow`.
     Raises Kip33Error for more than a million periods, and else what `read_arrow` raises.
     """
-    found = RecordCount(parsed("per", positive_ms, per), options)
+    found = RecordCount(parsed("per", partial(positive_ms, parse=duration), per), options)
     access = (options["storage_options"], options["filesystem"])
     partitions = found.reading.partitions(source, *access)
     found.read(

@@ -6,6 +6,7 @@ read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
@@ -34,10 +35,10 @@ from kip33.options import Option
 from kip33.rules.policies import (
     SIZE_EXPECTED,
     Policies,
-    duration_ms,
     limit_ms,
     positive_ms,
     require_topics,
+    setting_ms,
     size_bytes,
 )
 from kip33.rules.retention import NO_LIMIT
@@ -68,7 +69,7 @@ class RollSettingOptions(TypedDict, total=False):
         Option(
             "segment.ms of all topics [default: the policy's, else Kafka's 7d].",
             metavar="7d",
-            parse=positive_ms,
+            parse=partial(positive_ms, parse=setting_ms),
         ),
     ]
     segment_bytes: Annotated[
@@ -84,7 +85,7 @@ class RollSettingOptions(TypedDict, total=False):
         Option(
             "segment.jitter.ms: a broker rolls each segment earlier by a random part of it.",
             metavar="0",
-            parse=duration_ms,
+            parse=setting_ms,
         ),
     ]
     index_interval_bytes: Annotated[

@@ -23,7 +23,7 @@ from kip33.audits.timestamp_plan import (
 )
 from kip33.catalog.catalog import Snapshot, Warn, catalog_unless_source, choose
 from kip33.options import Option
-from kip33.rules.policies import Policies, duration_ms
+from kip33.rules.policies import Policies, setting_ms
 from kip33.rules.suspicious_timestamps import SUSPICIONS
 from kip33.rules.timestamp_profile import MIXED, NONE, LimitChoice
 from kip33.stores.locations import Location
@@ -55,7 +55,7 @@ class TimestampOptions(TypedDict, total=False):
             "limit].",
             flag="--message-timestamp-before-max-ms",
             metavar="7d",
-            parse=duration_ms,
+            parse=setting_ms,
         ),
     ]
     after_max_ms: Annotated[
@@ -65,7 +65,7 @@ class TimestampOptions(TypedDict, total=False):
             "as in Kafka 4].",
             flag="--message-timestamp-after-max-ms",
             metavar="1h",
-            parse=duration_ms,
+            parse=setting_ms,
         ),
     ]
     difference_max_ms: Annotated[
@@ -74,7 +74,7 @@ class TimestampOptions(TypedDict, total=False):
             "Both limits in one, as before Kafka 3.6 (KIP-32).",
             flag="--message-timestamp-difference-max-ms",
             metavar="1d",
-            parse=duration_ms,
+            parse=setting_ms,
         ),
     ]
     clock: Annotated[

@@ -16,7 +16,7 @@ from kip33.cli.records_options import (
     source_of,
 )
 from kip33.cli.runs import CommandRun, runs
-from kip33.cli.times import DURATION, Quantity
+from kip33.cli.times import Quantity
 from kip33.local.local_engine import LocalEngine
 from kip33.records.counting import COUNTS, CountOptions, RecordCount
 from kip33.rules.policies import positive_ms
@@ -39,7 +39,7 @@ class CountCommand:
     "--from 2024-05-01T09:00Z --until 2024-05-01T10:00Z",
 )
 @places
-@options_of(CountOptions, disorder=DURATION)
+@options_of(CountOptions)
 @click.option(
     "--per",
     "per_ms",

@@ -38,7 +38,6 @@ from kip33.cli.progress import progress_line
 from kip33.cli.records_options import places, problems_text, source_of
 from kip33.cli.runs import CommandRun, run_record, runs
 from kip33.cli.standard_output import exact_output, make_utf8, shown_bytes
-from kip33.cli.times import DURATION
 from kip33.local.local_engine import LocalEngine
 from kip33.records.reading import ReadOptions, RecordChoice
 from kip33.records.record_request import MOST_PROBLEMS, problem_lines
@@ -125,7 +124,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
     "--from 2024-05-01T09:00Z --until 2024-05-01T09:05Z --format jsonl",
 )
 @places
-@options_of(RecordChoice, disorder=DURATION)
+@options_of(RecordChoice)
 @click.option(
     "--columns",
     "shown_columns",

@@ -56,6 +56,7 @@ from kip33.records.record_table import RecordRows
 from kip33.records.segment_reader import Rows, SegmentReader
 from kip33.records.segment_rows import BatchRows, SegmentRows
 from kip33.records.segment_spans import spans_of
+from kip33.rules.policies import duration
 from kip33.stores.concurrently import map_in_order
 from kip33.stores.filesystem_option import Filesystem, StorageOptions
 
@@ -134,6 +135,7 @@ class RecordChoice(TypedDict, total=False):
             "Promise: no record is older than an earlier one by more than this. Then reading "
             "stops soon after --until. Without it, later segments are also read.",
             metavar="1h",
+            parse=duration,
         ),
     ]
     isolation: Annotated[

@@ -7,7 +7,7 @@ from kip33.archive import common_options as common
 from kip33.archive.moments import time_ms
 from kip33.formats.times import Time
 from kip33.options import Option, Path
-from kip33.rules.policies import Policies, duration_ms
+from kip33.rules.policies import Policies, duration
 
 
 class StatusOptions(TypedDict, total=False):
@@ -34,7 +34,7 @@ class ReportOptions(StatusOptions, total=False):
             "Show what can be deleted on each of the next days.",
             default="30d",
             metavar="30d",
-            parse=duration_ms,
+            parse=duration,
         ),
     ]
 

@@ -11,7 +11,7 @@ from kip33.archive import common_options as common
 from kip33.archive.moments import time_ms, times_ms
 from kip33.formats.times import Time
 from kip33.options import Option, Path
-from kip33.rules.policies import duration_ms, size_bytes
+from kip33.rules.policies import duration, size_bytes
 
 
 class ActiveOption(TypedDict, total=False):
@@ -36,9 +36,9 @@ class ViewOptions(TypedDict, total=False):
             "Show what would change if timestamps further than this in the future were replaced "
             "by the file's modification time.",
             metavar="1h",
-            parse=duration_ms,
+            parse=duration,
             python="Also judge as if timestamps further than this in the future were the file's "
-            "modification time, in ms or such as `1h`.",
+            "modification time, such as `1h`.",
         ),
     ]
     show_broker_view: Annotated[
@@ -109,7 +109,7 @@ class MomentOptions(TypedDict, total=False):
         Option(
             "Show what can be deleted on each of the next days.",
             metavar="30d",
-            parse=duration_ms,
+            parse=duration,
             python="Such as `30d`: what can be deleted on each of the next days.",
         ),
     ]
@@ -140,7 +140,7 @@ class ApplyOptions(TypedDict, total=False):
     delete: Annotated[bool, "Delete files for good, without a question."]
     max_age: Annotated[
         int | str,
-        Option("Refuse a plan that is older.", default="24h", metavar="24h", parse=duration_ms),
+        Option("Refuse a plan that is older.", default="24h", metavar="24h", parse=duration),
     ]
     limit: Annotated[
         int | str,

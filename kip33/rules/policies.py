@@ -16,7 +16,8 @@ broker judges its disk by `retention.*`, as if there was no tiered storage. Sinc
 uploads a segment once it is as old as `remote.copy.lag.ms`, or as many bytes follow it as
 `remote.copy.lag.bytes` (KIP-1241; 0, the default of the first: at once; -1: the local limit).
 
-Settings are checked as Kafka checks them. Durations and sizes have units, or are as in Kafka:
+Settings are checked as Kafka checks them. They and sizes have units, or are as in Kafka. Durations
+that are no setting of Kafka need a unit, unless their name ends in `ms`:
 
     duration   7d  36h  15m  30s  500ms     or milliseconds
     size       2TiB  10GiB  5MiB  1KiB      or bytes
@@ -44,6 +45,7 @@ from typing import Any, Final, NamedTuple, Self
 from kip33.errors import CatalogError, PolicyError
 from kip33.formats.kafka_configs import TOPIC_KEYS
 from kip33.formats.names import METADATA_TOPIC, partition_dir_name
+from kip33.formats.times import Milliseconds
 from kip33.rules.retention import NO_LIMIT, RetentionMode
 
 DEFAULTS_SECTION: Final = "defaults"
@@ -440,7 +442,7 @@ def _number(key: str, value: Any) -> int:
     if key in _COUNT_KEYS:
         parse, form = _count, "an integer"
     elif key.endswith(".ms"):
-        parse, form = duration_ms, DURATION_EXPECTED
+        parse, form = setting_ms, DURATION_EXPECTED
     else:
         parse, form = size_bytes, SIZE_EXPECTED
     lowest = "any negative number" if least == -(2**63) else str(least)
@@ -541,6 +543,7 @@ def _matches_any(topic: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(topic, glob) for glob in globs)
 
 
+_WITH_UNIT: Final = "7d, 36h, 15m, 30s or 500ms"
 DURATION_EXPECTED: Final = "7d, 36h, 15m, 30s, 500ms or milliseconds"
 SIZE_EXPECTED: Final = "2TiB, 10GiB, 5MiB, 1KiB or bytes"
 
@@ -558,21 +561,44 @@ _QUANTITY = re.compile(r"([0-9]+)([A-Za-z]*)", re.ASCII)
 _MOST_DIGITS: Final = 30
 
 
-def duration_ms(value: str | int) -> int:
-    """Return milliseconds >= 0; ValueError with what was found and expected.
+def setting_ms(value: str | int) -> int:
+    """A setting of Kafka whose name ends in `ms`: with a unit, or in ms as Kafka has it.
 
-    >>> duration_ms("36h"), duration_ms("604800000")
+    ValueError with what was found and expected.
+
+    >>> setting_ms("36h"), setting_ms("604800000")
     (129600000, 604800000)
     """
     return _quantity(value, _MS, DURATION_EXPECTED)
 
 
-def positive_ms(value: str | int) -> int:
+def duration_ms(value: str | int) -> int:
+    """A duration in ms: a text with a unit, or a number that is known to be in ms.
+
+    ValueError with what was found and expected; a text without a unit may mean seconds or days.
+
+    >>> duration_ms("36h"), duration_ms(500)
+    (129600000, 500)
+    """
+    if isinstance(value, str) and value.strip().isdecimal() and value.strip(" 0"):
+        raise ValueError(f"{value!r} found, expected a unit: {_WITH_UNIT}")
+    return _quantity(value, _MS, _WITH_UNIT)
+
+
+def duration(value: str | int) -> Milliseconds:
+    """A duration in ms under a name that says no unit: a number without one is refused, too.
+
+    What this has returned is taken again.
+    """
+    return Milliseconds(duration_ms(str(value) if type(value) is int else value))
+
+
+def positive_ms(value: str | int, parse: Callable[[str | int], int] = duration_ms) -> int:
     """Return a duration in ms; ValueError for 0."""
-    duration = duration_ms(value)
-    if duration == 0:
+    found = parse(value)
+    if found == 0:
         raise ValueError(f"{value!r} found, expected more than 0")
-    return duration
+    return found
 
 
 def limit_ms(value: str | int) -> int:
@@ -580,7 +606,7 @@ def limit_ms(value: str | int) -> int:
     if str(value).strip() == str(NO_LIMIT):
         return NO_LIMIT
     try:
-        return duration_ms(value)
+        return setting_ms(value)
     except ValueError as error:
         raise ValueError(
             f"{value!r} found, expected {DURATION_EXPECTED}, from -1 to 2^63 - 1"

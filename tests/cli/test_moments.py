@@ -32,7 +32,7 @@ MOMENTS = {
     "now": ("now", NOW_MS),
     "a week before": ("now-7d", NOW_MS - 604_800_000),
     "36 hours later": ("now+36h", NOW_MS + 129_600_000),
-    "milliseconds before": ("now-5", NOW_MS - 5),
+    "milliseconds before": ("now-5ms", NOW_MS - 5),
     "three hours before": ("-3h", NOW_MS - 10_800_000),
     "a time of today": ("09:05", NOW_MS - 10_500_000),
     "a time of today, as people write it": ("9:05", NOW_MS - 10_500_000),

@@ -36,7 +36,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"start_time": T + 300},
     {"end_offset": 40},
     {"start_offset": 30},
-    {"end_time": T + 3000, "disorder": 500},
+    {"end_time": T + 3000, "disorder": "500ms"},
     {"isolation": "read_committed"},
     {"on_error": "skip"},
     {"on_error": "fail"},

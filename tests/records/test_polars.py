@@ -48,7 +48,7 @@ def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archi
         for source in sources:
             every = rows_of(source)
             frame = kip33.scan_polars(source, on_error="row")
-            promised = kip33.scan_polars(source, disorder=disorder_ms, on_error="row")
+            promised = kip33.scan_polars(source, disorder=f"{disorder_ms}ms", on_error="row")
             by_workers = kip33.scan_polars(source, workers=2, on_error="row")
             assert rows(frame) == rows(by_workers) == every
             assert rows(by_workers.head(2)) == every[:2]

@@ -136,7 +136,7 @@ def test_random_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archi
             for source in (here / "archive", here / "indexes/_catalog"):
                 found = rows(source, **question)
                 assert found == expected(every, question), (seed, source.name, question)
-                promised = rows(source, disorder=disorder_ms, **question)
+                promised = rows(source, disorder=f"{disorder_ms}ms", **question)
                 assert promised == found, (seed, source.name, question, disorder_ms)
 
 

@@ -25,7 +25,7 @@ OPTIONS: list[dict[str, int]] = [
     {},
     {"start_time": T + 300},
     {"end_offset": 40},
-    {"end_time": T + 3000, "disorder": 500},
+    {"end_time": T + 3000, "disorder": "500ms"},
 ]
 
 

@@ -134,7 +134,7 @@ def test_a_promise_of_order_does_not_end_before_the_local_log(tmp_path: Path) ->
     # The largest time of the remote file is behind the cut.
     tiers = opened(tmp_path, [segment(2, 20, 30, 500)], [segment(0, 0, 10, 20, 30, 500)])
     for start in (0, T + 25):
-        found = rows_of(tiers, start_time=start, end_time=T + 100, disorder=50)
+        found = rows_of(tiers, start_time=start, end_time=T + 100, disorder="50ms")
         assert [row["offset"] for row in found] == [n for n in range(4) if start == 0 or n == 3]
 
 
