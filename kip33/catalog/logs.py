@@ -76,7 +76,7 @@ REMOTE_TIER: Final = "remote tier"
 UNLISTED: Final = "unlisted"
 """The kind of a note on a log directory that cannot be listed."""
 DAMAGED: Final = "damaged"
-"""The kind of a note on the damaged last log of a copy, which may have gone beyond the log."""
+"""The kind of a note on the damaged last log of a copy: its end is not known."""
 _WHY: Final = {
     Certainty.UNSURE: (
         "no copy shows whether the log's leader had the records from offset {} on; the "

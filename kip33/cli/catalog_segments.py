@@ -11,9 +11,10 @@ from kip33.api.catalog_options import HoleOptions, SegmentOptions
 from kip33.catalog.catalog_answers import TIER_COLUMNS, holes_in, segments_of
 from kip33.catalog.catalog_columns import rows_of
 from kip33.catalog.holes import hole_totals
+from kip33.catalog.logs import UNTIL
 from kip33.catalog.segment_order import PARTITION
 from kip33.catalog.tier_findings import PARTITIONS, TIER_FINDINGS, TierComparison
-from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, UNTIL, CatalogSnapshot, Tiers
+from kip33.catalog.tiers import IS_COPY, IS_DIFFERENT, CatalogSnapshot, Tiers
 from kip33.cli.catalog_places import CatalogPlaces, catalog_places
 from kip33.cli.declared_options import ChoiceList, options_of
 from kip33.cli.modes import Mode
