@@ -610,7 +610,7 @@ def logs_of(
 
 
 def with_remote_tier(rows: pa.Table) -> pa.Table:
-    """Every segment, with IS_UNREAD and OF_READ, of the log that its replica and remote ones make up.
+    """Every segment with IS_UNREAD and OF_READ, of the log of its replica and remote segments.
 
     `rows`, with OF_LOGS and IS_REMOTE, are in the order of a catalog; remote segments are there for
     each replica, with its `log_dir`. A segment is one row, from the first to the last offset that
@@ -630,7 +630,7 @@ def _judged(
     replica: str | None,
     complete: Callable[[list[dict[str, Any]]], None] | None,
 ) -> tuple[pa.Table, list[LogNote]]:
-    """The rows that are read with IS_UNREAD and OF_READ, and some that are not; notes on the copies.
+    """The rows with IS_UNREAD and OF_READ, without those of other copies; notes on the copies.
 
     `rows` are in order, those with one `key` together: they are all of one log.
     """
