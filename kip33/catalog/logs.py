@@ -3,7 +3,7 @@
 A partition may have a log in several brokers' directories, and remote segments of several leaders.
 `rules.which_log` says which of them has the log at which offset. This module asks it about rows of
 a catalog, or of a scan, and gives the same rows in the order in which they are read, with the
-columns ADDED:
+columns OF_READ:
 
 - `from_offset`, `until_offset`: what is read of the segment; null: from its start, to its end
 - `unsure_from`: its records from here on may not be of the log; `certainty` says why
@@ -61,7 +61,7 @@ IS_UPLOAD: Final = "is_upload"
 FROM, UNTIL, UNSURE_FROM = "from_offset", "until_offset", "unsure_from"
 CERTAINTY, OUTSIDE_FROM = "certainty", "outside_from"
 _NUMBERS: Final = (FROM, UNTIL, UNSURE_FROM, CERTAINTY, OUTSIDE_FROM)
-ADDED: Final = (IS_REMOTE, *_NUMBERS)
+OF_READ: Final = (IS_REMOTE, *_NUMBERS)
 OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
     *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "epochs_fall", "log_uri"),
@@ -76,7 +76,7 @@ REMOTE_TIER: Final = "remote tier"
 UNLISTED: Final = "unlisted"
 """The kind of a note on a log directory that cannot be listed."""
 DAMAGED: Final = "damaged"
-"""The kind of a note on the damaged last log of a copy, which may have gone beyond the log."""
+"""The kind of a note on the damaged last log of a copy: its end is not known."""
 _WHY: Final = {
     Certainty.UNSURE: (
         "no copy shows whether the log's leader had the records from offset {} on; the "
@@ -169,7 +169,7 @@ def replica_lines(notes: Iterable[LogNote], kinds: Sequence[str] = _SAID) -> Ite
 class Log(NamedTuple):
     """The log of one partition."""
 
-    rows: list[dict[str, Any]]  # in order, with the columns ADDED
+    rows: list[dict[str, Any]]  # in order, with the columns OF_READ
     unread: list[dict[str, Any]]  # the other segments of the copies that are read
     log_dir: str | None  # of the copy that is read first
     notes: tuple[LogNote, ...] = ()
@@ -225,7 +225,7 @@ def _is_mixed(ordered: Sequence[Row]) -> bool:
 
 
 def _with(row: Row, log_dir: str | None, **numbers: int | None) -> dict[str, Any]:
-    """A row with the columns ADDED."""
+    """A row with the columns OF_READ."""
     added = {IS_REMOTE: row.get(IS_REMOTE), **dict.fromkeys(_NUMBERS), **numbers}
     return {**row, **added, "log_dir": log_dir}
 
@@ -341,7 +341,7 @@ def _is_part(one: Row, other: Row) -> bool:
     )
 
 
-class _Part(NamedTuple):
+class _ReadPart(NamedTuple):
     """What is read of a segment, the number of its row."""
 
     row: int
@@ -474,7 +474,7 @@ def _chosen(rows: Sequence[Row], names: Sequence[str], replica: str | None) -> L
 
 
 def _damaged_ends(
-    of_all: _Copies, found: ChosenLog, parts: Sequence[_Part], is_read: Sequence[bool]
+    of_all: _Copies, found: ChosenLog, parts: Sequence[_ReadPart], is_read: Sequence[bool]
 ) -> Iterator[LogNote]:
     """A note on each last log of a copy that is damaged and not read up to its damage."""
     lasts = {copy: row for row, copy in enumerate(of_all.copies)}
@@ -489,9 +489,9 @@ def _damaged_ends(
             yield LogNote(*where, DAMAGED, name, of_all.ends[at], None, row["log_uri"])
 
 
-def _joined(slices: Sequence[Slice]) -> Iterator[_Part]:
+def _joined(slices: Sequence[Slice]) -> Iterator[_ReadPart]:
     """What is read of segments: slices of one that follow each other are one."""
-    part: _Part | None = None
+    part: _ReadPart | None = None
     for one in slices:
         unsure_from = one.from_offset if one.certainty > Certainty.COMPACTED else None
         if part and (part.row, part.end) == (one.segment, one.from_offset):
@@ -501,13 +501,13 @@ def _joined(slices: Sequence[Slice]) -> Iterator[_Part]:
         else:
             if part:
                 yield part
-            part = _Part(one.segment, one.from_offset, one.until_offset, unsure_from)
+            part = _ReadPart(one.segment, one.from_offset, one.until_offset, unsure_from)
         part = part._replace(certainty=int(one.certainty))
     if part:
         yield part
 
 
-def _with_losses(of_all: _Copies, found: ChosenLog, is_read: Sequence[bool]) -> list[_Part]:
+def _with_losses(of_all: _Copies, found: ChosenLog, is_read: Sequence[bool]) -> list[_ReadPart]:
     """What is read, in order, with segments that cannot be read where no other one is."""
     parts = list(_joined(found.slices))
     rows, copies = of_all.rows, of_all.copies
@@ -530,11 +530,11 @@ def _with_losses(of_all: _Copies, found: ChosenLog, is_read: Sequence[bool]) -> 
         if last >= at and parts[last].end >= end:
             end = parts[last].begin
         if base < end:
-            insort(parts, _Part(row, base, end), key=_begin)
+            insort(parts, _ReadPart(row, base, end), key=_begin)
     return parts
 
 
-def _begin(part: _Part) -> int:
+def _begin(part: _ReadPart) -> int:
     return part.begin
 
 
@@ -547,7 +547,7 @@ def _is_left(of_all: _Copies, found: ChosenLog, row: int) -> bool:
     )
 
 
-def _with_ends(of_all: _Copies, parts: Sequence[_Part]) -> Iterator[_Part]:
+def _with_ends(of_all: _Copies, parts: Sequence[_ReadPart]) -> Iterator[_ReadPart]:
     """What is read, without an end where that is the end of the file: damage there is then seen.
 
     Where another copy goes on, damage is not.
@@ -565,8 +565,8 @@ def _with_ends(of_all: _Copies, parts: Sequence[_Part]) -> Iterator[_Part]:
 
 
 def _active(
-    of_all: _Copies, found: ChosenLog, parts: Sequence[_Part], is_read: Sequence[bool]
-) -> list[_Part]:
+    of_all: _Copies, found: ChosenLog, parts: Sequence[_ReadPart], is_read: Sequence[bool]
+) -> list[_ReadPart]:
     """The segment without a batch with which the log ends, if there is one."""
     end = max((of_all.ends[one.row] if one.end == NEVER else one.end for one in parts), default=0)
     empty = [
@@ -577,7 +577,7 @@ def _active(
         and row["base_offset"] >= end
         and not _is_left(of_all, found, at)
     ]
-    return [_Part(-at, base, NEVER) for base, _, at in [*sorted(empty)][-1:]]
+    return [_ReadPart(-at, base, NEVER) for base, _, at in [*sorted(empty)][-1:]]
 
 
 def logs_of(
@@ -610,7 +610,7 @@ def logs_of(
 
 
 def with_remote_tier(rows: pa.Table) -> pa.Table:
-    """Every segment, with IS_UNREAD and ADDED, of the log that its replica and remote ones make up.
+    """Every segment with IS_UNREAD and OF_READ, of the log of its replica and remote segments.
 
     `rows`, with OF_LOGS and IS_REMOTE, are in the order of a catalog; remote segments are there for
     each replica, with its `log_dir`. A segment is one row, from the first to the last offset that
@@ -630,7 +630,7 @@ def _judged(
     replica: str | None,
     complete: Callable[[list[dict[str, Any]]], None] | None,
 ) -> tuple[pa.Table, list[LogNote]]:
-    """The rows that are read with IS_UNREAD and ADDED, and some that are not; notes on the copies.
+    """The rows with IS_UNREAD and OF_READ, without those of other copies; notes on the copies.
 
     `rows` are in order, those with one `key` together: they are all of one log.
     """

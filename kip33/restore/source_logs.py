@@ -94,7 +94,7 @@ def beyond_end(plan: PartitionPlan, end_offset: int) -> str | None:
 def with_end(plan: PartitionPlan, request: RestoreRequest) -> PartitionPlan:
     """The plan with what the end of its last log means for it, if a catalog knows the end.
 
-    The damaged last log of another copy may have gone beyond this end: it is read.
+    The damaged last log of another copy may end later: it is read.
     """
     if plan.problem is not None:
         return plan

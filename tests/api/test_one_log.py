@@ -60,6 +60,7 @@ def differences(made: Made, place: Path) -> Iterator[tuple[str, Any, Any]]:
             yield from restores(name, log, records, restored_from, folder, may_refuse)
     if records and not kinds.damage:
         yield from searches(opened, log, records, compacts=kinds.compacts)
+        yield from replicas(opened, made)
 
 
 def readers(name: str, source: Any, records: Records) -> Iterator[tuple[str, Any, Any]]:
@@ -115,6 +116,19 @@ def searches(
         yield from unless_equal("lag", lag.log_end_offset, end)
         [point] = opened.resume_points(opened, [("group", TOPIC, 0, last + 1)], buffer_ms=0)
         yield from unless_equal("failover", point.resume_offset, last)
+
+
+def replicas(opened: Any, made: Made) -> Iterator[tuple[str, Any, Any]]:
+    """Each log directory alone: what it has of the log, then its dead branch."""
+    copies = {row.copy for row in made.archive.rows}
+    for name in [one.name for at, one in enumerate(made.archive.copies) if at in copies]:
+        log = expected(made, name)
+        records = [(one.offset, T + one.uid) for one, _ in records_of(made.archive, log)]
+        if records and name != "remote":
+            requests = [(TOPIC, 0, moment, name) for moment in ("latest", records[-1][1])]
+            found = [row["offset"] for row in opened.offsets_for_times(requests).to_pylist()]
+            right = [log.slices[-1].until_offset, records[-1][0]]
+            yield from unless_equal("search of a replica", found, right)
 
 
 def pairs_of(table: Any) -> Records:

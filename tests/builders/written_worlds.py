@@ -93,7 +93,7 @@ def is_written(made: Made) -> bool:
     return tiers == {False, *(one.is_remote for one in copies)}
 
 
-def expected(made: Made) -> ChosenLog:
+def expected(made: Made, replica: str | None = None) -> ChosenLog:
     """The answer of the rule on what the files show.
 
     A directory without a log is not seen. The remote tier has the brokers' log start. An only copy
@@ -110,4 +110,4 @@ def expected(made: Made) -> ChosenLog:
         )
         for at, one in enumerate(copies)
     ]
-    return which_log(shown, segments)
+    return which_log(shown, segments, replica=replica)
