@@ -55,7 +55,8 @@ class SegmentRows:
             yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def _figures(self, segment: ReadSegment) -> tuple[HeaderFigures, Kip33Error | None]:
-        if segment.figures and segment.slice.until_offset is None:
+        is_whole = segment.slice.until_offset is None
+        if segment.figures and is_whole and segment.begin_offset == segment.base_offset:
             return segment.figures, _known_damage(segment, segment.figures)
         if not self._reads_figures and self._faults.on_error == OnError.ROW:
             return HeaderFigures(), None

@@ -103,7 +103,7 @@ def searches(
         asked["earliest"] = log.slices[0].from_offset
     for number in (0, len(records) // 2, -1):
         moment = records[number][1]
-        asked[moment] = next(offset for offset, time in records if time >= moment)
+        asked[moment] = first_at(records, moment)
     requests = [(TOPIC, 0, moment) for moment in asked]
     answers = opened.offsets_for_times(requests).to_pylist()
     found = [row["offset"] for row in answers]
@@ -125,10 +125,15 @@ def replicas(opened: Any, made: Made) -> Iterator[tuple[str, Any, Any]]:
         log = expected(made, name)
         records = [(one.offset, T + one.uid) for one, _ in records_of(made.archive, log)]
         if records and name != "remote":
-            requests = [(TOPIC, 0, moment, name) for moment in ("latest", records[-1][1])]
+            last = records[-1][1]
+            requests = [(TOPIC, 0, moment, name) for moment in ("latest", last)]
             found = [row["offset"] for row in opened.offsets_for_times(requests).to_pylist()]
-            right = [log.slices[-1].until_offset, records[-1][0]]
+            right = [log.slices[-1].until_offset, first_at(records, last)]
             yield from unless_equal("search of a replica", found, right)
+
+
+def first_at(records: Records, moment: int) -> int:
+    return next(offset for offset, time in records if time >= moment)
 
 
 def pairs_of(table: Any) -> Records:

@@ -17,8 +17,7 @@ from kip33.rules.index_builder import IndexSettings
 from kip33.rules.untimestamped import Untimestamped, entry_offset, rule_of
 from kip33.search.answers import Answer, SearchOptions
 from kip33.search.partition_search import search_partition
-from kip33.search.replica_search import SEARCHED
-from kip33.search.searched_segment import SearchedSegment
+from kip33.search.searched_segment import segment_of
 from tests.builders.changing_archive import DAY_MS, START_MS, ChangingArchive, batches
 from tests.builders.segment_builder import segment, v0_message
 from tests.long_forms import one_in
@@ -164,9 +163,7 @@ def test_verify_knows_the_entry_with_the_rule_and_says_what_it_may_be_without(
 
 
 def answers(archive: ChangingArchive, *times: int, **how: Any) -> list[Answer]:
-    fields = SEARCHED[1:]  # without the log directory
-    rows = [SearchedSegment(**{name: row[name] for name in fields}) for row in archive.rows()]
-    return search_partition(rows, times, SearchOptions(**how))
+    return search_partition([*map(segment_of, archive.rows())], times, SearchOptions(**how))
 
 
 def test_search_finds_the_same_and_names_the_time_that_is_not_trusted(

@@ -72,6 +72,10 @@ def test_all_users_read_the_same_log(
             rows = read.read_all().to_pylist()
         assert [(row["log_dir"], row["offset"]) for row in rows] == of_log
         assert [str(one.message).partition(": ")[2] for one in told] == [line] * bool(line)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        of_segments = kip33.read_arrow(catalog, level="segments", on_error="row").read_all()
+    assert sum(of_segments["record_count"].to_pylist()) == len(of_log)
     opened = kip33.open_catalog(catalog)
     first, last = of_log[0][1], of_log[-1][1]
     times = ("earliest", "latest", "max-timestamp", T + first + 1)
