@@ -296,7 +296,11 @@ def with_topic_ids(source: Location, files: pa.Table, known: Column | None = Non
     return _WithFiles(files.set_column(number, files.schema.field(number), ids), tuple(warnings))
 
 
-CHECKPOINTS: Final = ("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset")
+CHECKPOINTS: Final = (
+    "checkpoint_epochs",
+    "checkpoint_epoch_offsets",
+    "checkpoint_log_start_offset",
+)
 """What brokers' checkpoints say of a partition's log, in the row of its first segment."""
 
 
@@ -328,7 +332,7 @@ def with_checkpoints(source: Location, files: pa.Table, is_first: Any) -> _WithF
         "checkpoint_epoch_offsets": pa.array(
             [one and [offset for _, offset in one] for one in starts], pa.list_(pa.int64())
         ),
-        "log_start_offset": pa.array([offsets.get(key) for key in keys], pa.int64()),
+        "checkpoint_log_start_offset": pa.array([offsets.get(key) for key in keys], pa.int64()),
     }
     places = np.full(files.num_rows, -1)
     places[at] = np.arange(len(at))

@@ -128,7 +128,7 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     """What else decides the rows of a LISTING, as a list for each.
 
     These are the next segment's base offset, the modification time of the `.snapshot` beside the
-    log and, in place, those of the `.index` and the `.txnindex`; -1: no such file or segment. -2:
+    log and, in place, those of the `.index` and the `.txnindex`; null: no such file or segment. -2:
     the next segment begins at the same offset.
     """
     is_last = pc.fill_null(files["active_segment"], True).to_numpy()
@@ -137,18 +137,26 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     columns.append(_int64s(files["producer_snapshot_modified_ms"]))
     for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION):
         times = _int64s(files[f"target_{kind}_modified_ms"])
-        if ours_column(kind) in files.column_names:  # read now: the row names what stays of these
+        if kind in build.kinds and ours_column(kind) in files.column_names:
+            # These files are written now: the row names what stays of them.
             times = np.where(files[ours_column(kind)].to_numpy(), _NO_FILE, times)
         columns.append(times if build.in_place else np.full(files.num_rows, _NO_FILE))
     offsets: Any = pa.array(np.arange(files.num_rows + 1, dtype=np.int32) * _DECIDING)
-    return pa.ListArray.from_arrays(offsets, pa.array(np.stack(columns, axis=1).ravel()))
+    flat = np.stack(columns, axis=1).ravel()
+    return pa.ListArray.from_arrays(offsets, pa.array(flat, mask=flat == _NO_FILE))
+
+
+def _values_of(decided: Any) -> Int64s:
+    """The values of lists of `decided_by`, a row for each."""
+    flat: Int64s = pc.list_flatten(decided).fill_null(_NO_FILE).to_numpy()
+    return flat.reshape(-1, _DECIDING)
 
 
 def _decided(table: pa.Table) -> Int64s:
     """What decided the rows of a catalog, a row for each."""
     column = table["decided_by"].combine_chunks()
     values = np.full((table.num_rows, _DECIDING), _NOT_TOLD, np.int64)
-    values[column.is_valid()] = pc.list_flatten(column).to_numpy().reshape(-1, _DECIDING)
+    values[column.is_valid()] = _values_of(column)
     return values
 
 
@@ -280,7 +288,7 @@ def match_listing(
     both_ours = time_index_ours & not_other.get(IndexKind.OFFSET, True)
     ours = {kind: both_ours & not_other.get(kind, True) for kind in IndexKind}
     ours[IndexKind.TRANSACTION] = ours[IndexKind.TRANSACTION] & known.transaction_index_built[at]
-    now = pc.list_flatten(decided_by(build, files)).to_numpy().reshape(-1, _DECIDING)
+    now = _values_of(decided_by(build, files))
     is_other = is_known[:, np.newaxis] & known.matters[at] & (known.decided[at] != now)
     other_next, other_snapshot, *other_indexes = is_other.T
     changed = {

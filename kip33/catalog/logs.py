@@ -65,7 +65,7 @@ OF_READ: Final = (IS_REMOTE, *_NUMBERS)
 OF_LOGS: Final = (
     *("log_dir", "topic", "partition", "topic_id", "base_offset", "last_offset", "record_count"),
     *("status", "batches_crc32", "leader_epochs", "leader_epoch_offsets", "epochs_fall", "log_uri"),
-    *("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"),
+    *("checkpoint_epochs", "checkpoint_epoch_offsets", "checkpoint_log_start_offset"),
 )
 """The columns of a catalog by which the log of one topic's partition is chosen."""
 OF_COPIES: Final = (*OF_LOGS, *OF_TOPICS, IS_REMOTE, IS_UPLOAD)
@@ -313,7 +313,7 @@ def _plain_end(rows: Sequence[Row]) -> _PlainEnd | None:
         if end is not None and base != end:
             return None
         checkpoint = max(checkpoint, *(row["checkpoint_epochs"] or [NOT_KNOWN]))
-        log_start = max(log_start, row["log_start_offset"] or 0)
+        log_start = max(log_start, row["checkpoint_log_start_offset"] or 0)
         if row["status"] == SegmentStatus.EMPTY and row is rows[-1] and end is not None:
             break
         is_known = last is not None and epochs and row["epochs_fall"] is False
@@ -424,7 +424,7 @@ def _copy_of(name: str, rows: Sequence[Row]) -> Copy:
         if row["checkpoint_epochs"]:
             starts = row["checkpoint_epochs"], row["checkpoint_epoch_offsets"]
             checkpoint = tuple(zip(*starts, strict=True))
-        log_start = max(log_start, row["log_start_offset"] or 0)
+        log_start = max(log_start, row["checkpoint_log_start_offset"] or 0)
     return Copy(name, _is_upload(rows[0]), log_start=log_start, checkpoint=checkpoint)
 
 

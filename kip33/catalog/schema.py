@@ -91,7 +91,7 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("checkpoint_epochs", pa.list_(pa.int32())),
     pa.field("checkpoint_epoch_offsets", pa.list_(pa.int64())),
     # Of the log directory's `log-start-offset-checkpoint`, likewise; null: not there, or unknown.
-    pa.field("log_start_offset", pa.int64()),
+    pa.field("checkpoint_log_start_offset", pa.int64()),
     # What else decided the row, of other files: `builds.reuse.decided_by`.
     pa.field("decided_by", pa.list_(pa.int64())),
 ]

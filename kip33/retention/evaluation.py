@@ -355,7 +355,8 @@ def unmatched_lines(
     with_section = {match for match, _ in policies.topics}
     others = [topic for topic in topics if topic not in with_section]
     near = {
-        match: nearest([_WILDCARDS.sub("", match)], others) for match in policies.unmatched(topics)
+        match: "" if _is_of_more(match, topics) else nearest([_WILDCARDS.sub("", match)], others)
+        for match in policies.unmatched(topics)
     }
     meant = [
         f'the policy\'s section "{match}" matches no topic, so it judges nothing{text}'
@@ -366,6 +367,11 @@ def unmatched_lines(
     more = f" and {len(notes) - _MOST_NAMED:,} more" if len(notes) > _MOST_NAMED else ""
     note = f"no topic matches the policy's section {', '.join(notes[:_MOST_NAMED])}{more}"
     return tuple(meant[:_MOST_NAMED]), (note,) if notes else ()
+
+
+def _is_of_more(match: str, topics: Collection[str]) -> bool:
+    """Whether a glob has a topic's name and more: it is for topics that are called alike."""
+    return bool(_WILDCARDS.search(match)) and any(map(match.startswith, topics))
 
 
 def judge_rows(

@@ -188,7 +188,7 @@ def without_what_differs_in_place(row: Row) -> Row:
     and the row says what a broker does with such logs.
     """
     row = row | {"notes": [note for note in row["notes"] or () if note not in IN_PLACE] or None}
-    row["decided_by"] = [*row["decided_by"][:2], -1, -1]  # without the files of a broker
+    row["decided_by"] = [*row["decided_by"][:2], None, None]  # without the files of a broker
     if row["status"] in ("truncated", "invalid"):
         row |= dict.fromkeys(name for name in row if name.startswith("offset_index_"))
     if row["status"] == "invalid" and row["index_file"] == "stale":

@@ -49,7 +49,7 @@ def row(number: int, **fields: Any) -> dict[str, Any]:
         "topic_id": "bn9RMmT4REWVDFQzf3IUaQ", "partition_metadata_modified_ms": None,
         "leader_epochs": [0], "leader_epoch_offsets": [2**62 + number], "batches_crc32": 2**32 - 1,
         "epochs_fall": False, "checkpoint_epochs": [0, 3], "checkpoint_epoch_offsets": [0, 2**62],
-        "log_start_offset": 2**62, "decided_by": [-1, -1, -1, -1],
+        "checkpoint_log_start_offset": 2**62, "decided_by": [None] * 4,
     } | fields  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def test_the_whole_row(archive: Archive) -> None:
         "topic_id": None, "partition_metadata_modified_ms": None,
         "leader_epochs": [0], "leader_epoch_offsets": [BASE],
         "batches_crc32": zlib.crc32(LOG[17:21] + LOG[68 + 17 : 68 + 21]), "epochs_fall": False,
-        "decided_by": [-1, -1, -1, -1],
+        "decided_by": [None] * 4,
     }  # fmt: skip
     assert (built.bytes_read, built.files_written) == (len(LOG), 1)
     assert archive.time_index.read_bytes() == TIME_INDEX

@@ -26,7 +26,7 @@ from tests.long_forms import seeds, short_and_long
 
 Row = dict[str, Any]
 NONE = dict.fromkeys(
-    ("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset", "topic_id")
+    ("checkpoint_epochs", "checkpoint_epoch_offsets", "checkpoint_log_start_offset", "topic_id")
 )
 UNKNOWN = {"leader_epochs": None, "leader_epoch_offsets": None}
 
@@ -250,7 +250,7 @@ def rows_of(archive: Archive) -> list[Row]:
         row |= {"record_count": sum(len(batch.records) for batch in one.batches)}
         row |= {} if starts else UNKNOWN
         row |= checkpoint(*copy.checkpoint) if copy.checkpoint else {}
-        rows.append(row | {"log_start_offset": copy.log_start or None})
+        rows.append(row | {"checkpoint_log_start_offset": copy.log_start or None})
     return rows
 
 

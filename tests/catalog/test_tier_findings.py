@@ -35,7 +35,9 @@ def rows(tier: str, segments: list[Segment], log_dir: str) -> list[dict[str, Any
         "topic": "orders",
         "partition": 0,
         "topic_id": "A" * 22,
-        **dict.fromkeys(("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset")),
+        **dict.fromkeys(
+            ("checkpoint_epochs", "checkpoint_epoch_offsets", "checkpoint_log_start_offset")
+        ),
     }
     return [
         row(0)

@@ -24,7 +24,9 @@ COLUMNS = ("topic", "topic_id", "partition", "base_offset", "last_offset", "stat
 def segment(
     topic: str, base_offset: int, topic_id: str | None = A, **fields: Any
 ) -> dict[str, Any]:
-    none = dict.fromkeys(("checkpoint_epochs", "checkpoint_epoch_offsets", "log_start_offset"))
+    none = dict.fromkeys(
+        ("checkpoint_epochs", "checkpoint_epoch_offsets", "checkpoint_log_start_offset")
+    )
     of_one = {"topic": topic, "topic_id": topic_id, "base_offset": base_offset, **none}
     return row(0) | of_one | {"last_offset": base_offset + 9} | fields
 

@@ -191,7 +191,7 @@ B, A = "2023-11-15", "2023-11-14"
 SWAPPED: dict[str, Callable[[], object]] = {
     "end_time of read_arrow": lambda: kip33.read_arrow("archive", start_time=B, end_time=A),
     "end_time of scan_polars": lambda: kip33.scan_polars("archive", start_time=B, end_time=A),
-    "end_time of count": lambda: kip33.count_records("archive", 5, start_time=B, end_time=A),
+    "end_time of count": lambda: kip33.count_records("archive", "5m", start_time=B, end_time=A),
     "end_time of a file": lambda: kip33.write_record_file(
         "archive", "x.csv", start_time=B, end_time=A
     ),

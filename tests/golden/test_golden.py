@@ -61,7 +61,7 @@ def test_a_setting_that_kafka_cannot_open_a_segment_with_is_refused(
     vector: Vector, tmp_path: Path
 ) -> None:
     assert vector.outcome == "load_failure"
-    with pytest.raises(ValueError, match=r"segment\.index\.bytes"):
+    with pytest.raises(ValueError, match="segment_index_bytes"):
         rebuild(vector, vector.lay_out(tmp_path))
 
 

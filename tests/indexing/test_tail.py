@@ -86,7 +86,7 @@ def test_the_whole_row_of_a_log_that_was_not_read(archive: ChangingArchive) -> N
         "kip33_version": kip33.__version__,
         "topic_id": None, "partition_metadata_modified_ms": None,
         "leader_epochs": None, "leader_epoch_offsets": None, "batches_crc32": None,
-        "epochs_fall": None, **dict.fromkeys(CHECKPOINTS), "decided_by": [20, -1, -1, -1],
+        "epochs_fall": None, **dict.fromkeys(CHECKPOINTS), "decided_by": [20, None, None, None],
         **dict.fromkeys(f"{kind}_index_crc32c" for kind in ("time", "offset", "transaction")),
     }  # fmt: skip
     second = archive.log(A, 20)

@@ -14,12 +14,9 @@ DURATIONS: list[tuple[str | int, int]] = [
     ("0d", 0),
     ("007d", 604_800_000),
     (" 7d ", 604_800_000),
-    ("604800000", 604_800_000),
     (604_800_000, 604_800_000),
     (0, 0),
     (2**63 - 1, 2**63 - 1),
-    (str(2**63 - 1), 2**63 - 1),
-    ("0" * 11 + str(2**63 - 1), 2**63 - 1),
 ]
 SIZES: list[tuple[str | int, int]] = [
     ("2TiB", 2_199_023_255_552),
@@ -31,7 +28,7 @@ SIZES: list[tuple[str | int, int]] = [
 ]
 WRONG: list[str | int | float | None] = [
     *("", " ", "d", "7 d", "7D", "7days", "1d12h", "1.5h", "1e3", "-1", "+1", "7d\n8d", "７d", "٣"),
-    *("2w", "9" * 31, "9" * 5000, -1, 2**63, str(2**63), "106751991168d"),
+    *("2w", "604800000", "9" * 31, "9" * 5000, -1, 2**63, str(2**63), "106751991168d"),
     *(True, False, 1.0, None),
 ]
 
@@ -48,7 +45,7 @@ def test_size(value: str | int, size: int) -> None:
 
 @each_case("value", WRONG)
 def test_no_duration(value: str | int) -> None:
-    with pytest.raises(ValueError, match=r"found, expected 7d, 36h, 15m, 30s, 500ms or millisec"):
+    with pytest.raises(ValueError, match=r"found, expected (a unit: )?7d, 36h, 15m, 30s or 500ms"):
         duration_ms(value)
 
 
