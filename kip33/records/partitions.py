@@ -17,7 +17,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import LogWindow
-from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
+from kip33.archive.segment_paths import UNRENAMED, base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import (
     Catalog,
@@ -368,12 +368,14 @@ def _of_segment(segment: Segment, log: Location) -> ReadSegment:
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
     try:
-        segments = list_partition(directory).segments
+        listed = list_partition(directory)
     except FileReadError:
         return []
+    if unrenamed := listed.unrenamed():
+        raise LocationError(f"{directory.uri}/{unrenamed}")
     return [
         ReadSegment(LogSlice(directory.child(file.name)), None, None, None, base_offset)
-        for base_offset, files in segments.items()
+        for base_offset, files in listed.segments.items()
         for file in files
         if is_log(file)
     ]
@@ -457,9 +459,11 @@ def _of_row(row: Row) -> ReadSegment:
     is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
     is_cut = row[UNTIL] is not None  # then other transactions are open at its end
     is_damaged = row["status"] == SegmentStatus.TRUNCATED and not is_cut
+    log = Location.of(row["log_uri"])
+    is_never_read = row["base_offset"] is None or log.name.endswith(UNRENAMED)
     return ReadSegment(
         slice=LogSlice(
-            Location.of(row["log_uri"]),
+            log,
             Location.of(row["index_uri"]) if row["index_uri"] else None,
             row[FROM] or 0,
             row[UNTIL],
@@ -473,7 +477,7 @@ def _of_row(row: Row) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known and not is_cut else None,
         damage=row["error"] if is_damaged else None,
         refused=row["error"] if is_refused else None,
-        error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
+        error=row["error"] if is_never_read else None,  # other logs may be readable by now
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         topic_id=row["topic_id"],
         batches_crc32=row["batches_crc32"],
