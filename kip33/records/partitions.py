@@ -48,6 +48,7 @@ from kip33.records.scanned_copies import logs_of_archive
 from kip33.rules.offset_holes import Hole, HoleKind, OffsetSpan, holes_between
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
+from kip33.rules.which_log import Kind
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -294,8 +295,8 @@ class Selection(NamedTuple):
             elif logs.topics[topic].by_files:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest files is "
-                    "read, because no catalog has the times of their records, and a copy may "
-                    "change those of files; give the log_dir to choose"
+                    "read, because not each has records with times, and a copy may change the "
+                    "times of files; give the log_dir to choose"
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for row in logs.older.select(["topic", "partition", "topic_id", "log_dir"]).to_pylist():
@@ -352,7 +353,18 @@ def _of_archive(
             raise
         return [_in_order(sorted(alone, key=lambda one: one.base_offset or 0))]
     logs = logs_of_archive(listing, layout, selection.log_dir, selection.partitions)
-    return _read(logs, selection, tell, _of_listed)
+    holes: dict[Any, Hole] = {
+        (note.topic, note.partition, end): Hole(note.from_offset, end, HoleKind.CERTAIN)
+        for note in logs.notes
+        if note.kind == Kind.HOLE and (end := note.until_offset)
+    }
+    return [
+        [
+            one._replace(hole=holes.get((one.topic, one.partition, one.begin_offset), one.hole))
+            for one in segments
+        ]
+        for segments in _read(logs, selection, tell, _of_listed)
+    ]
 
 
 def _of_segment(segment: Segment, log: Location) -> ReadSegment:

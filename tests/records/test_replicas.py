@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import kip33
-from kip33.errors import LocationError, UnreadableLogError
+from kip33.errors import CorruptSegmentError, LocationError, UnreadableLogError
 from tests.builders.log_file import write_log
-from tests.builders.segment_builder import Record, v2_batch
+from tests.builders.segment_builder import Record, v2_batch, with_broken_crc
 from tests.cases import each_case
 from tests.records.test_levels import build
 
@@ -91,6 +91,32 @@ def test_all_users_read_the_same_log(
     assert ranged["records"] == last - first
     [lag] = opened.group_lags([("group", "orders", 0, first)])
     assert (lag.log_start_offset, lag.log_end_offset) == (first, last + 1)
+
+
+HOLES: dict[str, tuple[dict[str, Copy], str]] = {
+    "between segments": (
+        {"b1": {0: batches(0, 5), 9: batches(9, 2)}, "b2": {0: batches(0, 3)}},
+        "5 to 8",
+    ),
+    "behind damage": (
+        {
+            "b1": {0: [*batches(0, 5), with_broken_crc(*batches(5, 1))], 9: batches(9, 2)},
+            "b2": {0: batches(0, 7)},
+        },
+        "7 to 8",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*are read from replica 'b2', because")
+@each_case(("replicas", "missing"), HOLES)
+def test_what_no_replica_has_is_said(replicas: Any, missing: str, tmp_path: Path) -> None:
+    for log_dir, copy in replicas.items():
+        for base, log in copy.items():
+            write_log(tmp_path / "archive" / log_dir / "orders-0", base, *log)
+    for source in (tmp_path / "archive", build(tmp_path / "archive", tmp_path)):
+        with pytest.raises(CorruptSegmentError, match=f"offsets {missing} are missing before it"):
+            kip33.read_arrow(source, on_error="fail").read_all()
 
 
 SWAPS: dict[str, list[str]] = {
