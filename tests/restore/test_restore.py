@@ -693,6 +693,15 @@ def test_of_two_topics_with_one_name_the_newest_is_restored(tmp_path: Path) -> N
         plan_restore(asked(archive, tmp_path / "dry", partitions=frozenset([1])))
 
 
+def test_the_topic_id_may_be_that_of_a_copy_that_is_not_read(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    folder = write_logs(archive / "b1" / "orders-0", {0: log_of(0, 2)})
+    (folder / "partition.metadata").write_bytes(PartitionMetadata(TOPIC_ID).to_bytes())
+    write_logs(archive / "b2" / "orders-0", {0: log_of(0, 3)})
+    [row] = restored(archive, tmp_path / "data")["partitions"]
+    assert (row["replica"], row["replicas"], row["topic_id"]) == ("b2", 2, TOPIC_ID)
+
+
 def test_a_partition_of_one_of_several_topics_is_refused_if_its_topic_is_not_known(
     tmp_path: Path, log_dir: Path
 ) -> None:
