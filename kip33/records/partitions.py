@@ -434,9 +434,8 @@ def _read(
 ) -> list[PartitionSegments]:
     """Return the selected partitions of some logs; `tell` gets what is to be said of them."""
     selection.tell_of(logs, tell)
-    for line in replica_lines(
-        note for note in logs.notes if selection.takes(note.topic, note.partition)
-    ):
+    notes = (note for note in logs.notes if selection.takes(note.topic, note.partition))
+    for line in (*logs.warnings, *replica_lines(notes)):
         tell.unsure(line)
     partitions: dict[tuple[Any, ...], PartitionSegments] = {}
     for row in logs.rows.to_pylist():

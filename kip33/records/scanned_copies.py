@@ -59,16 +59,18 @@ def logs_of_archive(
 
     Only those of some `partitions` are scanned; None: all.
     """
-    source, files = listing.source, listing.table
+    source, files, warnings = listing.source, listing.table, list[str]()
     # Directories with one topic's name may be of several topics, also in one log directory.
     directories = pc.count_distinct(directories_of(files["path"])).as_py()
     if directories > pc.count_distinct(files["topic"]).as_py():
-        files = with_topic_ids(source, files).files
+        files, told = with_topic_ids(source, files)
+        warnings += told
         if layout != KAFKA:  # where log_dir is a path
             files = with_neighbours(with_log_dirs_by_topic_id(files))
     uris = log_uris(source, files["path"], files["inside"])
     files = files.take(pa.array(order_of(files, uris)))
-    files = with_checkpoints(source, files, _are_first_of_several(files)).files
+    files, told = with_checkpoints(source, files, _are_first_of_several(files))
+    warnings += told
     count = files.num_rows
     is_empty = pc.fill_null(pc.equal(files["size_bytes"], 0), False)
     status = pc.if_else(is_empty, SegmentStatus.EMPTY.value, SegmentStatus.UNVERIFIED.value)
@@ -100,7 +102,7 @@ def logs_of_archive(
         for name in ("max_timestamp", "batches_crc32"):
             values = [known.get(str(uri), {}).get(name) for uri in rows["log_uri"].to_pylist()]
             rows = with_column(rows, name, pa.array(values, SEGMENTS.field(name).type))
-    return logs_of(rows, replica, complete)
+    return logs_of(rows, replica, complete)._replace(warnings=tuple(warnings))
 
 
 def _are_first_of_several(files: pa.Table) -> Mask:

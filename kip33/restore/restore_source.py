@@ -249,7 +249,7 @@ def _listed(request: RestoreRequest, on_progress: OnProgress) -> _Found:
     listing = require_segments(source, request.topics, layout=layout, on_progress=on_progress)
     listing.table, warnings = with_topic_ids(source, listing.table)
     logs = logs_of_archive(listing, layout, request.replica, request.partitions)
-    return logs, _log_dirs(listing.table, logs), dict.fromkeys(warnings)
+    return logs, _log_dirs(listing.table, logs), dict.fromkeys([*warnings, *logs.warnings])
 
 
 def _catalogued(request: RestoreRequest) -> _Found:

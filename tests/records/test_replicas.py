@@ -119,6 +119,24 @@ def test_what_no_replica_has_is_said(replicas: Any, missing: str, tmp_path: Path
             kip33.read_arrow(source, on_error="fail").read_all()
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("orders-0/leader-epoch-checkpoint", "the leader epochs in them are not known"),
+        ("log-start-offset-checkpoint", "cannot be read: line 1"),
+        ("orders-0/partition.metadata", "the topic ids of the logs beside them are not known"),
+    ],
+)
+def test_a_small_file_that_cannot_be_used_for_the_choice_is_named(
+    name: str, line: str, tmp_path: Path
+) -> None:
+    for log_dir in ("b1", "b2"):
+        write_log(tmp_path / log_dir / "orders-0", 0, *batches(0, 5))
+    (tmp_path / "b2" / name).write_text("damaged")
+    with pytest.warns(match=line):
+        kip33.read_arrow(tmp_path).read_all()
+
+
 SWAPS: dict[str, list[str]] = {
     "beside the logs that it replaces": ["0.log", "5.log", "0.log.swap"],
     "the logs are gone": ["0.log.swap", "10.log"],
