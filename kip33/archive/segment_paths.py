@@ -21,7 +21,8 @@ from pyarrow import fs
 from kip33.drafts.designs import DRAFT_FILES
 from kip33.errors import READ_FAULTS
 from kip33.formats.index_kinds import IndexKind
-from kip33.formats.names import SEGMENT_KINDS, TIME_INDEX_FILE, parse_segment_file
+from kip33.formats.names import SEGMENT_KINDS, TIME_INDEX_FILE, SegmentFile, parse_segment_file
+from kip33.rules.broker_start import renamed_swaps
 from kip33.stores.containers.aiven import INDEXES, LOG
 from kip33.stores.files import has_text_name, modified_ns
 from kip33.stores.locations import Location, split_uri
@@ -110,6 +111,19 @@ def base_offset_in(name: str) -> int | None:
     return named.base_offset if named and named.kind == "log" and not named.suffix else None
 
 
+UNRENAMED: Final = ".log.swap"
+"""How the name of a log ends that a broker renames into place when it starts."""
+
+
+def unrenamed_text(name: str) -> str:
+    """Why a log with such a name is not read. Which logs it replaces, only its batches say."""
+    return (
+        f"a broker that starts renames this file to {name.removesuffix('.swap')}, in place of the "
+        "logs that it replaces, and kip33 does not; copy the partition again, or start a broker "
+        "on the copy"
+    )
+
+
 class PlannedFile(NamedTuple):
     """One file to delete, with the size and time it must have."""
 
@@ -128,7 +142,12 @@ class PartitionFiles(NamedTuple):
     """The segments in a listing of a partition's directory."""
 
     segments: dict[int, list[PlannedFile]]  # by base offset; the files in Kafka's order
-    swaps: frozenset[int]  # base offsets of logs that a broker renames into place when it loads
+    swaps: frozenset[int]  # base offsets of logs that a broker renames into place when it starts
+
+    def unrenamed(self) -> str | None:
+        """The name of the first of these logs, and why it is not read; None without any."""
+        names = (f"{base_offset:020d}{UNRENAMED}" for base_offset in sorted(self.swaps))
+        return next((f"{name}: cannot be read: {unrenamed_text(name)}" for name in names), None)
 
     def logs(self) -> list[int]:
         """Return the base offsets of the logs, in order; repeated if two logs have the same."""
@@ -144,21 +163,20 @@ def list_partition(directory: Location, *, may_be_absent: bool = False) -> Parti
     """Return the segment files in a directory; FileReadError if it cannot be listed."""
     selector = fs.FileSelector(directory.path, allow_not_found=may_be_absent)
     segments: dict[int, list[PlannedFile]] = {}
-    swaps: set[int] = set()
+    named: list[SegmentFile] = []
     with READ_FAULTS:
         infos = directory.filesystem().get_file_info(selector)
     for info in filter(has_text_name, infos):
         name = parse_segment_file(info.base_name)
         if name is None or name.kind not in SEGMENT_KINDS or info.type != fs.FileType.File:
             continue
+        named.append(name)
         if not name.suffix:
             segments.setdefault(name.base_offset, []).append(as_found(info, directory))
-        elif (name.kind, name.suffix) == ("log", "swap"):
-            swaps.add(name.base_offset)
     for base_offset, files in segments.items():
         files.sort()
         segments[base_offset] = in_deletion_order(files)
-    return PartitionFiles(segments, frozenset(swaps))
+    return PartitionFiles(segments, frozenset(renamed_swaps(named)))
 
 
 def is_link(place: Location) -> bool:

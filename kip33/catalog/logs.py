@@ -84,7 +84,7 @@ _WHY: Final = {
     ),
     Certainty.UNKNOWN: (
         "leader epochs are not known, so a later leader may never have had the records from offset "
-        "{} on; build the catalog again, without --read tail"
+        "{} on; a catalog that was built with --read tail must be built again without it"
     ),
     Certainty.DEAD: "a later leader never had the records from offset {} on",
 }
@@ -182,6 +182,7 @@ class Logs(NamedTuple):
     notes: tuple[LogNote, ...]
     topics: Mapping[str, TopicsOfName]  # of the names that several topics have
     older: pa.Table  # the segments of older topics with the same names, which are not read
+    warnings: tuple[str, ...] = ()  # on small files of an archive that could not be used
 
 
 def log_of(rows: Sequence[Row], replica: str | None = None) -> Log:

@@ -17,7 +17,7 @@ from kip33.archive.directory import Segment
 from kip33.archive.layouts import Layout, layout_of
 from kip33.archive.log_slice import LogSlice
 from kip33.archive.log_window import LogWindow
-from kip33.archive.segment_paths import base_offset_in, is_log, list_partition
+from kip33.archive.segment_paths import UNRENAMED, base_offset_in, is_log, list_partition
 from kip33.archive.sources import log_of, matches, require_log, require_segments
 from kip33.catalog.catalog import (
     Catalog,
@@ -48,6 +48,7 @@ from kip33.records.scanned_copies import logs_of_archive
 from kip33.rules.offset_holes import Hole, HoleKind, OffsetSpan, holes_between
 from kip33.rules.policies import MAX_INT64, nearest_topics
 from kip33.rules.segment_summary import SegmentStatus, is_whole_before_zeros
+from kip33.rules.which_log import Kind
 from kip33.stores.filesystem_option import Filesystem, StorageOptions, place_on
 from kip33.stores.locations import Location
 
@@ -294,8 +295,8 @@ class Selection(NamedTuple):
             elif logs.topics[topic].by_files:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest files is "
-                    "read, because no catalog has the times of their records, and a copy may "
-                    "change those of files; give the log_dir to choose"
+                    "read, because not each has records with times, and a copy may change the "
+                    "times of files; give the log_dir to choose"
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for row in logs.older.select(["topic", "partition", "topic_id", "log_dir"]).to_pylist():
@@ -352,7 +353,18 @@ def _of_archive(
             raise
         return [_in_order(sorted(alone, key=lambda one: one.base_offset or 0))]
     logs = logs_of_archive(listing, layout, selection.log_dir, selection.partitions)
-    return _read(logs, selection, tell, _of_listed)
+    holes: dict[Any, Hole] = {
+        (note.topic, note.partition, end): Hole(note.from_offset, end, HoleKind.CERTAIN)
+        for note in logs.notes
+        if note.kind == Kind.HOLE and (end := note.until_offset)
+    }
+    return [
+        [
+            one._replace(hole=holes.get((one.topic, one.partition, one.begin_offset), one.hole))
+            for one in segments
+        ]
+        for segments in _read(logs, selection, tell, _of_listed)
+    ]
 
 
 def _of_segment(segment: Segment, log: Location) -> ReadSegment:
@@ -368,12 +380,14 @@ def _of_segment(segment: Segment, log: Location) -> ReadSegment:
 
 def _of_directory(directory: Location) -> list[ReadSegment]:
     try:
-        segments = list_partition(directory).segments
+        listed = list_partition(directory)
     except FileReadError:
         return []
+    if unrenamed := listed.unrenamed():
+        raise LocationError(f"{directory.uri}/{unrenamed}")
     return [
         ReadSegment(LogSlice(directory.child(file.name)), None, None, None, base_offset)
-        for base_offset, files in segments.items()
+        for base_offset, files in listed.segments.items()
         for file in files
         if is_log(file)
     ]
@@ -420,9 +434,8 @@ def _read(
 ) -> list[PartitionSegments]:
     """Return the selected partitions of some logs; `tell` gets what is to be said of them."""
     selection.tell_of(logs, tell)
-    for line in replica_lines(
-        note for note in logs.notes if selection.takes(note.topic, note.partition)
-    ):
+    notes = (note for note in logs.notes if selection.takes(note.topic, note.partition))
+    for line in (*logs.warnings, *replica_lines(notes)):
         tell.unsure(line)
     partitions: dict[tuple[Any, ...], PartitionSegments] = {}
     for row in logs.rows.to_pylist():
@@ -457,9 +470,11 @@ def _of_row(row: Row) -> ReadSegment:
     is_refused = row["status"] == SegmentStatus.INVALID and row["last_offset"] is None  # not split
     is_cut = row[UNTIL] is not None  # then other transactions are open at its end
     is_damaged = row["status"] == SegmentStatus.TRUNCATED and not is_cut
+    log = Location.of(row["log_uri"])
+    is_never_read = row["base_offset"] is None or log.name.endswith(UNRENAMED)
     return ReadSegment(
         slice=LogSlice(
-            Location.of(row["log_uri"]),
+            log,
             Location.of(row["index_uri"]) if row["index_uri"] else None,
             row[FROM] or 0,
             row[UNTIL],
@@ -473,7 +488,7 @@ def _of_row(row: Row) -> ReadSegment:
         open_transactions=row["open_transactions"] if is_known and not is_cut else None,
         damage=row["error"] if is_damaged else None,
         refused=row["error"] if is_refused else None,
-        error=row["error"] if row["base_offset"] is None else None,  # a directory, not listed
+        error=row["error"] if is_never_read else None,  # other logs may be readable by now
         listed_bytes=row["valid_bytes" if is_known else "size_bytes"] or 0,
         topic_id=row["topic_id"],
         batches_crc32=row["batches_crc32"],

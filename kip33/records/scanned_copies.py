@@ -1,7 +1,8 @@
 """The logs of an archive without a catalog: those of its catalog, if it had one.
 
-Where a partition has one copy, nothing is read. The copies of others are scanned once, as a build
-does it, because leader epochs and ends say which of them is the log.
+Where a partition has one copy, no log is read. The copies of others are scanned once, as a build
+does it, because leader epochs and ends say which of them is the log. So are all logs of a name that
+several topics have, because the times of their records say which topic is the newest.
 """
 
 import zlib
@@ -16,6 +17,7 @@ from kip33.archive.layouts import KAFKA, Layout
 from kip33.archive.listing import (
     CHECKPOINTS,
     Listing,
+    directories_of,
     log_uris,
     with_checkpoints,
     with_log_dirs_by_topic_id,
@@ -23,9 +25,11 @@ from kip33.archive.listing import (
     with_topic_ids,
 )
 from kip33.catalog.logs import IS_REMOTE, IS_UPLOAD, Logs, logs_of
-from kip33.catalog.schema import SEGMENTS
+from kip33.catalog.schema import SEGMENTS, with_column
 from kip33.catalog.segment_order import order_of, partition_begins
+from kip33.catalog.topics_by_name import topics_by_name
 from kip33.errors import CorruptSegmentError, FileReadError
+from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.scan import BatchScan
 from kip33.rules.index_entries import first_disordered
 from kip33.rules.leader_epochs import LeaderEpochs, lowest_fall
@@ -55,14 +59,18 @@ def logs_of_archive(
 
     Only those of some `partitions` are scanned; None: all.
     """
-    source, files = listing.source, listing.table
-    if len(listing.log_dirs) > 1:  # replicas of the same topic?
-        files = with_topic_ids(source, files).files
+    source, files, warnings = listing.source, listing.table, list[str]()
+    # Directories with one topic's name may be of several topics, also in one log directory.
+    directories = pc.count_distinct(directories_of(files["path"])).as_py()
+    if directories > pc.count_distinct(files["topic"]).as_py():
+        files, told = with_topic_ids(source, files)
+        warnings += told
         if layout != KAFKA:  # where log_dir is a path
             files = with_neighbours(with_log_dirs_by_topic_id(files))
     uris = log_uris(source, files["path"], files["inside"])
     files = files.take(pa.array(order_of(files, uris)))
-    files = with_checkpoints(source, files, _are_first_of_several(files)).files
+    files, told = with_checkpoints(source, files, _are_first_of_several(files))
+    warnings += told
     count = files.num_rows
     is_empty = pc.fill_null(pc.equal(files["size_bytes"], 0), False)
     status = pc.if_else(is_empty, SegmentStatus.EMPTY.value, SegmentStatus.UNVERIFIED.value)
@@ -73,12 +81,28 @@ def logs_of_archive(
     columns |= {IS_REMOTE: pa.nulls(count, pa.bool_())}
     columns |= {IS_UPLOAD: pa.repeat(layout != KAFKA, count)}
 
+    rows: pa.Table = pa.table(columns)
+    known: dict[str, dict[str, Any]] = {}
+
+    def scan(rows: list[dict[str, Any]]) -> None:
+        unread = [row for row in rows if row["log_uri"] not in known]
+        for row, found in zip(unread, map_in_order(source, unread, _scanned), strict=True):
+            known[row["log_uri"]] = found
+
     def complete(rows: list[dict[str, Any]]) -> None:
         asked = [row for row in rows if partitions is None or row["partition"] in partitions]
-        for row, found in zip(asked, map_in_order(source, asked, _scanned), strict=True):
-            row.update(found)
+        scan(asked)
+        for row in asked:
+            row.update(known[row["log_uri"]])
 
-    return logs_of(pa.table(columns), replica, complete)
+    if names := topics_by_name(rows):
+        is_of_several = pc.is_in(rows["topic"], value_set=pa.array(names, pa.string()))
+        is_of_several = pc.and_(is_of_several, pc.is_valid(rows["base_offset"]))
+        scan(rows.filter(is_of_several).to_pylist())
+        for name in ("max_timestamp", "batches_crc32"):
+            values = [known.get(str(uri), {}).get(name) for uri in rows["log_uri"].to_pylist()]
+            rows = with_column(rows, name, pa.array(values, SEGMENTS.field(name).type))
+    return logs_of(rows, replica, complete)._replace(warnings=tuple(warnings))
 
 
 def _are_first_of_several(files: pa.Table) -> Mask:
@@ -105,6 +129,7 @@ def _scanned(row: dict[str, Any]) -> dict[str, Any]:
 
 def _found(scan: BatchScan, base_offset: int) -> dict[str, Any]:
     epochs, largest, last, records, crc32 = LeaderEpochs(), -1, -1, 0, 0
+    max_timestamp = NO_TIMESTAMP
     is_invalid = falls = has_wrappers = False
     for batches in scan:
         is_invalid |= first_disordered(batches, base_offset, last) is not None
@@ -112,6 +137,7 @@ def _found(scan: BatchScan, base_offset: int) -> dict[str, Any]:
         is_invalid |= epochs.append(batches) is not None
         largest = max(largest, int(batches["leader_epoch"].max()))
         last = int(batches["last_offset"][-1])
+        max_timestamp = max(max_timestamp, int(batches["max_timestamp"].max()))
         has_wrappers |= bool((batches["records_count"] < 0).any())
         records += int(batches["records_count"].sum())
         crc32 = zlib.crc32(batches["crc"].astype(">u4").tobytes(), crc32)
@@ -123,6 +149,7 @@ def _found(scan: BatchScan, base_offset: int) -> dict[str, Any]:
         "status": status if scan.size_bytes else SegmentStatus.EMPTY,
         "last_offset": last if scan.valid_bytes else None,
         "record_count": None if has_wrappers else records,
+        "max_timestamp": max_timestamp,
         "batches_crc32": crc32,
         "leader_epochs": [one.epoch for one in epochs.starts],
         "leader_epoch_offsets": [one.start_offset for one in epochs.starts],

@@ -136,7 +136,9 @@ def find_partitions(
     for name in sorted({*partitions, *unknown}):
         segments = partitions.get(name, [])
         replica = segments[-1].log_dir if segments else None
-        plan = PartitionPlan(*name, replica or "", max(1, len(copies.get(name, ()))))
+        ids = copies.get(name, {})
+        topic_id = next(filter(None, ids.values()), None)  # also of a copy that is not read
+        plan = PartitionPlan(*name, replica or "", max(1, len(ids)), own_topic_id=topic_id)
         plan = replace(plan, damaged=tuple(one for one in damaged if one[:2] == name))
         problem = unknown.get(name)
         plans.append(
@@ -193,7 +195,7 @@ def _with_segments(
         segment._replace(next_base_offset=next_base, is_last=next_base is None)
         for segment, next_base in zip(segments, next_bases, strict=True)
     )
-    topic_id = next((one.topic_id for one in segments if one.topic_id), None)
+    topic_id = next((one.topic_id for one in segments if one.topic_id), plan.own_topic_id)
     notes = tuple(islice(_unsure(segments), 1))
     return replace(plan, segments=chosen, own_topic_id=topic_id, notes=notes)
 
@@ -235,8 +237,10 @@ def _problems(request: RestoreRequest, topic: str, segments: list[SourceSegment]
     yield from overlaps_between(spans)
 
 
-_Found: TypeAlias = tuple[Logs, dict[PartitionName, set[str]], dict[str, None]]
-"""The logs, the log directories of each partition, and notes."""
+_Copies: TypeAlias = dict[PartitionName, dict[str, str | None]]
+"""The log directories of each partition, with their topic ids."""
+_Found: TypeAlias = tuple[Logs, _Copies, dict[str, None]]
+"""The logs, the copies of each partition, and notes."""
 
 
 def _listed(request: RestoreRequest, on_progress: OnProgress) -> _Found:
@@ -245,7 +249,7 @@ def _listed(request: RestoreRequest, on_progress: OnProgress) -> _Found:
     listing = require_segments(source, request.topics, layout=layout, on_progress=on_progress)
     listing.table, warnings = with_topic_ids(source, listing.table)
     logs = logs_of_archive(listing, layout, request.replica, request.partitions)
-    return logs, _log_dirs(listing.table, logs), dict.fromkeys(warnings)
+    return logs, _log_dirs(listing.table, logs), dict.fromkeys([*warnings, *logs.warnings])
 
 
 def _catalogued(request: RestoreRequest) -> _Found:
@@ -259,15 +263,16 @@ def _catalogued(request: RestoreRequest) -> _Found:
     return logs, _log_dirs(rows.filter(is_local), logs), {}
 
 
-def _log_dirs(rows: pa.Table, logs: Logs) -> dict[PartitionName, set[str]]:
+def _log_dirs(rows: pa.Table, logs: Logs) -> _Copies:
     """The log directories that have segments of each partition's newest topic."""
-    key = ["topic", "partition", "log_dir"]
+    key = ["topic", "partition", "log_dir", "topic_id"]
     each, older = (
         {tuple(row.values()) for row in some.select(key).to_pylist()} for some in (rows, logs.older)
     )
-    found: dict[PartitionName, set[str]] = {}
-    for topic, partition, log_dir in each - older:
-        found.setdefault((topic, partition), set()).add(log_dir or "")
+    found: _Copies = {}
+    for topic, partition, log_dir, topic_id in each - older:
+        ids = found.setdefault((topic, partition), {})
+        ids[log_dir or ""] = topic_id or ids.get(log_dir or "")
     return found
 
 

@@ -173,6 +173,8 @@ def _logs_of(
         except FileReadError as error:
             what = "neither a directory nor a log: expected '<base offset>.log'"
             raise LocationError(f"{location.uri}: {what}: {one_line(error)}") from error
+        if unrenamed := listed.unrenamed():
+            raise LocationError(f"{location.uri}/{unrenamed}")
         for offset, files in listed.segments.items():
             named = (location.child(f.name) for f in files if f.name.endswith(".log"))
             logs += [_whole(log, offset) for log in named]

@@ -55,7 +55,7 @@ from kip33.archive.index_listing import (
     index_files,
     unfinished_of,
 )
-from kip33.archive.segment_paths import TIERED_LOG
+from kip33.archive.segment_paths import TIERED_LOG, UNRENAMED, unrenamed_text
 from kip33.formats.names import parse_partition_dir, parse_segment_file
 from kip33.formats.partition_metadata import parse_topic_id
 from kip33.rules.broker_start import renamed_swaps
@@ -135,17 +135,13 @@ def _add_swaps(directory: Directory, visit: Visit, partition: Partition, infos: 
     for name, (base_offset, kind, suffix) in named.items():
         if (kind, suffix) != ("log", "swap") or base_offset not in renamed:
             continue
-        final = name.removesuffix(".swap")
         size_bytes, modified_ms = listed_status(visit.place, files[name])
         row = Segment(
             visit.path_of(name), *partition[:3], base_offset, size_bytes, modified_ms, None
         )
-        why = (
-            f"a broker that starts renames this file to {final}, in place of the logs that it "
-            "replaces, and kip33 does not; copy the partition again, or start a broker on the copy"
-        )
+        why = unrenamed_text(name)
         directory.segments.append(row._replace(topic_id=partition.topic_id, error=why))
-        if f"{final.removesuffix('.log')}.timeindex.swap" not in files:
+        if f"{name.removesuffix(UNRENAMED)}.timeindex.swap" not in files:
             directory.passed_over[LOST_TIME_INDEX] += 1
 
 
