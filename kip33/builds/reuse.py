@@ -137,7 +137,8 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     columns.append(_int64s(files["producer_snapshot_modified_ms"]))
     for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION):
         times = _int64s(files[f"target_{kind}_modified_ms"])
-        if ours_column(kind) in files.column_names:  # read now: the row names what stays of these
+        is_read_now = ours_column(kind) in files.column_names
+        if is_read_now and kind in build.kinds:  # the row names what stays of ours
             times = np.where(files[ours_column(kind)].to_numpy(), _NO_FILE, times)
         columns.append(times if build.in_place else np.full(files.num_rows, _NO_FILE))
     offsets: Any = pa.array(np.arange(files.num_rows + 1, dtype=np.int32) * _DECIDING)
