@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from kip33.catalog.catalog import Catalog, choose
+from kip33.catalog.catalog import Catalog, choose, warn_caller
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import EpochStart
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
@@ -264,26 +264,32 @@ def ranges_between(
 ) -> list[LogRange]:
     """Return the ranges of the partitions, in order; LogRangeError if records of one are lost.
 
-    `epochs` are those of the last records before `start`.
+    `epochs` are those of the last records before `start`. A log that is only behind is a warning,
+    and without `fail_on_data_loss` all losses are.
     """
-    ranges = list(_ranges(partitions, start, end))
-    if not fail_on_data_loss:
-        return [
-            one._replace(
-                segments=[
-                    segment._replace(hole=None) if segment.missing_before else segment
-                    for segment in one.segments
-                ]
-            )
-            for one in ranges
-        ]
     for loss in losses(partitions, start, end, epochs or {}):
-        if loss.is_behind:
+        if loss.is_behind or not fail_on_data_loss:
+            warn_caller(loss.text)
             continue
         remedy = "build the catalog of an archive that has them"
         remedy = _NEW_TABLE if loss.is_other_log else remedy
         raise LogRangeError(f"{loss.text}; {remedy}, or set failOnDataLoss to false")
-    return ranges
+    return ranges_that_are_there(partitions, start, end)
+
+
+def ranges_that_are_there(
+    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
+) -> list[LogRange]:
+    """Return what there is of each range; who reads it is not told again of missing offsets."""
+    return [
+        one._replace(
+            segments=[
+                segment._replace(hole=None) if segment.missing_before else segment
+                for segment in one.segments
+            ]
+        )
+        for one in _ranges(partitions, start, end)
+    ]
 
 
 def require_all_logs(start: LogOffsets, end: LogOffsets) -> None:
