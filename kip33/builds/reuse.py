@@ -138,7 +138,7 @@ def decided_by(build: BuildSpec, files: pa.Table) -> Any:
     for kind in (IndexKind.OFFSET, IndexKind.TRANSACTION):
         times = _int64s(files[f"target_{kind}_modified_ms"])
         is_read_now = ours_column(kind) in files.column_names
-        if is_read_now and kind in build.kinds:  # the row names what stays of ours
+        if is_read_now and kind in build.kinds:  # the row names our file
             times = np.where(files[ours_column(kind)].to_numpy(), _NO_FILE, times)
         columns.append(times if build.in_place else np.full(files.num_rows, _NO_FILE))
     offsets: Any = pa.array(np.arange(files.num_rows + 1, dtype=np.int32) * _DECIDING)
