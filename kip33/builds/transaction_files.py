@@ -41,7 +41,7 @@ from kip33.stores.locations import Location
 
 INDEXED_STATUSES: Final = (SegmentStatus.OK, SegmentStatus.EMPTY, SegmentStatus.TRUNCATED)
 _BESIDE: Final = (IndexKind.TIME, IndexKind.OFFSET)
-_LINK: Final = [*KEY, "last_offset", "status", "open_transactions"]
+_LINK: Final = [*KEY, "last_offset", "record_count", "status", "open_transactions"]
 _Row: TypeAlias = dict[str, Any]
 _SEEN: Final = tuple(f"target_{IndexKind.TRANSACTION}_{what}" for what in ("bytes", "modified_ms"))
 WAITS: Final = "transactions"  # not null in a row that waits
@@ -148,12 +148,17 @@ def _by_partition(tables: Iterable[pa.Table]) -> Iterator[tuple[Any, pa.Table]]:
 
 
 def _link(row: _Row) -> SegmentLink:
+    last_offset = row["last_offset"] if row["status"] in INDEXED_STATUSES else None
+    if row["status"] == SegmentStatus.EMPTY:
+        last_offset = row["base_offset"] - 1
     return SegmentLink(
         row["base_offset"],
         row["log_uri"],
-        row["last_offset"] if row["status"] in INDEXED_STATUSES else None,
+        last_offset,
         row["open_transactions"],
         row.get("transactions"),
+        row["record_count"],
+        is_damaged=row["status"] == SegmentStatus.TRUNCATED,
     )
 
 

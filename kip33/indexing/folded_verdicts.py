@@ -10,6 +10,7 @@ from kip33.indexing.partition_state import Key, SegmentLink, fold_partition
 from kip33.indexing.segment import BuiltIndexes
 from kip33.indexing.verification import SegmentVerdict, with_batches_behind
 from kip33.rules.index_verdict import IndexVerdict, Verdict
+from kip33.rules.segment_summary import SegmentStatus
 from kip33.rules.transaction_index import (
     UNCHANGED,
     CompletedTransactions,
@@ -57,17 +58,24 @@ def seen_segment(
     """
     file: SeenFile | None = None
     summary = index.transactions
-    open_transactions = transactions = last_offset = None
+    open_transactions = transactions = last_offset = record_count = None
     if summary is not None and not offset_index.inside:
         place = offset_index._replace(path=offset_index.path.removesuffix("index") + "txnindex")
         file = _seen(place)
         if index.summary["batch_count"]:
             last_offset = int(index.summary["last_offset"])
+        elif index.status == SegmentStatus.EMPTY:
+            last_offset = base_offset - 1
+        if not index.summary["wrappers"]:
+            record_count = int(index.summary["record_count"])
         open_transactions = UNCHANGED if summary.changes_nothing else None
         # A segment with a file but no transactions is judged as well.
         if not summary.changes_nothing or file.data is not None:
             transactions = summary.to_json()
-    link = SegmentLink(base_offset, log.uri, last_offset, open_transactions, transactions)
+    link = SegmentLink(
+        *(base_offset, log.uri, last_offset, open_transactions, transactions, record_count),
+        is_damaged=index.status == SegmentStatus.TRUNCATED,
+    )
     return VerifiedSegment(with_batches_behind(verdict, index, log), partition, link, file)
 
 

@@ -10,6 +10,8 @@ verification has no producers. The open transactions at a segment's start are kn
 
     at offset 0                               none are open
     if the previous segment ends there        those open at its end
+    if compaction left a hole before it       the same, if the segments before show their records:
+                                              then the cleaner has kept their markers
     if a `.snapshot` is beside the log        those it lists; a corrupt one is ignored
 """
 
@@ -122,21 +124,45 @@ class SegmentLink(NamedTuple):
     last_offset: int | None
     open_transactions: str | None  # as in the catalog; not used with `transactions`
     transactions: str | None = None  # the TransactionSummary, if its entries are wanted
+    record_count: int | None = None  # None: not known
+    is_damaged: bool = False  # it may have had more records
+
+    @property
+    def is_compacted(self) -> bool:
+        """Return whether it has fewer records than offsets."""
+        if self.record_count is None or self.last_offset is None:
+            return False
+        return self.record_count < self.last_offset + 1 - self.base_offset
+
+    def leaves_hole(self, next_base_offset: int) -> bool:
+        """Return whether offsets are missing between its end, which is known, and the next one."""
+        if self.last_offset is None or self.is_damaged:
+            return False
+        return self.last_offset + 1 < next_base_offset
 
 
 def fold_partition(links: Iterable[SegmentLink]) -> Iterator[tuple[str, CompletedTransactions]]:
     """Yield the log URI and the transactions of each segment of one partition that wants them.
 
     After two segments with one base offset, which may differ, the open transactions are unknown.
+    Whether a hole is of compaction is decided by the segments up to it: later ones may come.
     """
     before: SegmentLink | None = None
     open_now: Open | None = None
+    known_from = 0  # from this offset on segments have shown what is open
+    is_compacted = False
     unchanged: list[SegmentLink] = []  # without transactions and without a gap, up to here
     for link in sorted(links):
+        is_compacted |= link.is_compacted
         if not before or before.last_offset is None or before.last_offset + 1 != link.base_offset:
-            open_now, unchanged = None, []
+            unchanged = []
+            is_hole = is_compacted and before and before.leaves_hole(link.base_offset)
+            if not is_hole or min((open_now or {}).values(), default=known_from) < known_from:
+                open_now = None
         if link.base_offset == 0:
             open_now = {}
+        if open_now is None:
+            known_from = link.base_offset
         if link.transactions is None:
             open_now = open_from_json(link.open_transactions, open_now)
         else:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
-from kip33.catalog.catalog import Catalog, choose
+from kip33.catalog.catalog import Catalog, choose, warn_caller
 from kip33.errors import CatalogError, Kip33Error
 from kip33.formats.partition_metadata import EpochStart
 from kip33.records.partitions import HeaderFigures, PartitionSegments, ReadSegment
 from kip33.records.transaction_fates import readable_size, with_open_transactions
-from kip33.rules.leader_epochs import NO_EPOCH, other_log_from
+from kip33.rules.leader_epochs import NO_EPOCH, EpochBounds, other_log_from
 from kip33.rules.policies import MAX_INT64
 from kip33.rules.transaction_index import Open, open_from_json
 from kip33.stores.concurrently import map_in_order
@@ -153,24 +153,33 @@ def last_epochs(
         end = stops.of(partition, 0)
         is_new = end > begun.of(partition, 0)
         if is_new or epochs.of(partition, NO_EPOCH) == NO_EPOCH:
-            starts, known_end = _epoch_starts(partition)
-            earlier = [one.epoch for one in starts if one.start_offset < end <= known_end]
+            log, known_end = _epochs_of(partition)
+            earlier = [one.epoch for one in log.since if one.start_offset < end <= known_end]
             epochs.set(partition, max(earlier, default=NO_EPOCH))
     return epochs.as_offsets()
 
 
-def _epoch_starts(partition: PartitionSegments) -> tuple[list[EpochStart], int]:
-    """The leader epochs that the segments show, and the offset after the last one with epochs."""
-    starts: list[EpochStart] = []
-    end = 0
+def _epochs_of(partition: PartitionSegments) -> tuple[EpochBounds, int]:
+    """What the segments show of leader epochs, and the offset after the last one with epochs."""
+    log, end = EpochBounds([], []), 0
     for one in partition:
-        if one.leader_epochs and one.last_offset is not None:
-            inside = range(one.slice.from_offset, one.last_offset + 1)
-            last = [epoch for epoch in one.leader_epochs if epoch.start_offset < inside.start][-1:]
-            starts += [epoch._replace(start_offset=inside.start) for epoch in last]
-            starts += [epoch for epoch in one.leader_epochs if epoch.start_offset in inside]
-            end = max(end, inside.stop)
-    return starts, end
+        figures, last = one.figures or HeaderFigures(), one.last_offset
+        if last is None or figures.last_offset is None:
+            continue
+        base_offset, file_end = one.base_offset or 0, figures.last_offset + 1
+        is_dense = figures.record_count == file_end - base_offset  # else compaction took records
+        ends = [*(epoch.start_offset for epoch in one.leader_epochs[1:]), file_end]
+        for (epoch, start), stop in zip(one.leader_epochs, ends, strict=False):
+            first, final = max(start, one.slice.from_offset), min(stop - 1, last)
+            if first > final:
+                continue
+            end = max(end, final + 1)
+            log.since.append(EpochStart(epoch, first))
+            if is_dense or final == figures.last_offset:
+                log.until.append(EpochStart(epoch, final))
+            elif first == start:
+                log.until.append(EpochStart(epoch, start))
+    return log, end
 
 
 class _Offsets:
@@ -255,26 +264,32 @@ def ranges_between(
 ) -> list[LogRange]:
     """Return the ranges of the partitions, in order; LogRangeError if records of one are lost.
 
-    `epochs` are those of the last records before `start`.
+    `epochs` are those of the last records before `start`. A log that is only behind is a warning,
+    and without `fail_on_data_loss` all losses are.
     """
-    ranges = list(_ranges(partitions, start, end))
-    if not fail_on_data_loss:
-        return [
-            one._replace(
-                segments=[
-                    segment._replace(hole=None) if segment.missing_before else segment
-                    for segment in one.segments
-                ]
-            )
-            for one in ranges
-        ]
     for loss in losses(partitions, start, end, epochs or {}):
-        if loss.is_behind:
+        if loss.is_behind or not fail_on_data_loss:
+            warn_caller(loss.text)
             continue
         remedy = "build the catalog of an archive that has them"
         remedy = _NEW_TABLE if loss.is_other_log else remedy
         raise LogRangeError(f"{loss.text}; {remedy}, or set failOnDataLoss to false")
-    return ranges
+    return ranges_that_are_there(partitions, start, end)
+
+
+def ranges_that_are_there(
+    partitions: Sequence[PartitionSegments], start: LogOffsets, end: LogOffsets
+) -> list[LogRange]:
+    """Return what there is of each range; who reads it is not told again of missing offsets."""
+    return [
+        one._replace(
+            segments=[
+                segment._replace(hole=None) if segment.missing_before else segment
+                for segment in one.segments
+            ]
+        )
+        for one in _ranges(partitions, start, end)
+    ]
 
 
 def require_all_logs(start: LogOffsets, end: LogOffsets) -> None:
@@ -434,10 +449,10 @@ def _cut_logs(
     for partition in partitions:
         name, end = _name_of(partition), _end_of(partition)
         begin, epoch = begun.of(partition, 0), epochs.of(partition, NO_EPOCH)
-        starts, known_end = _epoch_starts(partition)
+        log, _ = _epochs_of(partition)
         other = None
         if epoch != NO_EPOCH:
-            other = other_log_from(starts, known_end, read_until=begin, epoch=epoch)
+            other = other_log_from(log, read_until=begin, epoch=epoch)
         if other is not None:
             yield Loss(
                 f"{name}: read up to offset {begin}, the last in leader epoch {epoch}; from offset "
@@ -446,7 +461,7 @@ def _cut_logs(
             )
         elif end < begin and all(one.is_checked for one in partition):
             text = f"{name}: ends at offset {end}, expected {begin} or more"
-            if starts and epoch != NO_EPOCH:
+            if log.since and epoch != NO_EPOCH:
                 yield Loss(
                     f"{text}: it is of a replica that is behind, or its end was lost; nothing is "
                     "read until it goes on",

@@ -33,7 +33,7 @@ from kip33.records.log_ranges import (
     in_order,
     last_epochs,
     losses,
-    ranges_between,
+    ranges_that_are_there,
     shares_of,
     unread,
     with_transactions,
@@ -151,7 +151,7 @@ def write_new_records(
     _require_same_logs(request, found, warn)
     for line in held_back(partitions, ends) if only_committed else ():
         warn(line)
-    ranges = ranges_between(partitions, start, ends, epochs, fail_on_data_loss=False)
+    ranges = ranges_that_are_there(partitions, start, ends)
     shares = [
         share
         for one in ranges

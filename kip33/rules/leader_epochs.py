@@ -8,7 +8,7 @@ A running broker also notes an epoch when it becomes the leader. If the next lea
 a batch was written, the `leader-epoch-checkpoint` has an epoch that no batch has.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -95,26 +95,31 @@ def with_later_epochs(
     return tuple(starts)
 
 
-def other_log_from(
-    starts: Sequence[EpochStart], end_offset: int, *, read_until: int, epoch: int
-) -> int | None:
+class EpochBounds(NamedTuple):
+    """What a log shows of its leader epochs; compaction may have left few of its records."""
+
+    since: list[EpochStart]  # from the offset on it has this epoch or later ones
+    until: list[EpochStart]  # up to the offset, inclusive, it has this epoch or earlier ones
+
+
+def other_log_from(log: EpochBounds, *, read_until: int, epoch: int) -> int | None:
     """The first offset at which a log shows other records than a reader had of it, or None.
 
-    The last record before `read_until` had leader epoch `epoch`. `starts` are the epochs that the
-    log shows up to `end_offset`. As a broker answers a consumer (KIP-320,
-    `LeaderEpochFileCache.endOffsetFor`): an epoch ends where a later one begins.
+    The last record before `read_until` had leader epoch `epoch`. Epochs never fall in a log, so a
+    later one before that record, or an earlier one at it or behind it, is of another leader. A
+    broker answers a consumer by the first (KIP-320, `LeaderEpochFileCache.endOffsetFor`).
 
-    >>> log = (EpochStart(0, 0), EpochStart(2, 5))
-    >>> other_log_from(log, 15, read_until=10, epoch=0)
+    >>> log = EpochBounds([EpochStart(0, 0), EpochStart(2, 5)], [EpochStart(2, 14)])
+    >>> other_log_from(log, read_until=10, epoch=0)
     5
-    >>> other_log_from(log, 15, read_until=10, epoch=3)  # epoch 3 is not in the log
+    >>> other_log_from(log, read_until=10, epoch=3)  # epoch 3 is not in the log
     9
     """
-    later = min((one.start_offset for one in starts if one.epoch > epoch), default=read_until)
-    if later < read_until:
-        return later
-    is_earlier = all(one.epoch < epoch for one in starts)
-    return read_until - 1 if starts and is_earlier and end_offset >= read_until else None
+    later = [one.start_offset for one in log.since if one.epoch > epoch]
+    if (first := min(later, default=read_until)) < read_until:
+        return first
+    is_earlier = any(one.epoch < epoch and one.start_offset >= read_until - 1 for one in log.until)
+    return read_until - 1 if is_earlier else None
 
 
 class EpochFall(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kip33.catalog.catalog import Catalog, catalog_at, choose
+from kip33.catalog.catalog import Catalog, catalog_at, choose, warn_caller
 from kip33.formats.whole_bodies import RecordLimits
 from kip33.records.log_ranges import (
     SHARE_RECORDS,
@@ -28,6 +28,7 @@ from kip33.records.log_ranges import (
     LogRange,
     end_offsets,
     first_offsets,
+    held_back,
     in_order,
     last_epochs,
     limited,
@@ -36,6 +37,7 @@ from kip33.records.log_ranges import (
     require_same_segments,
     sparse_cuts,
     stream_shares,
+    unread,
     with_transactions,
 )
 from kip33.records.partitions import PartitionSegments
@@ -117,6 +119,8 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
         begun: LogOffsets = before.get(_LOGS, {})
         snapshot, partitions = self._newest(begun)
         ends = end_offsets(partitions, begun, only_committed=self._only_committed)
+        for line in held_back(partitions, ends) if self._only_committed else ():
+            warn_caller(line)
         if limit is not None and not isinstance(limit, admission.ReadAllAvailable):
             ends = limited(
                 partitions,
@@ -219,7 +223,10 @@ class SegmentStream(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc
             self._rows.use_stores()
             newest = ",".join(choose(catalog, None).snapshot.name for catalog in self._catalogs())
             if newest != names:
-                names, partitions = newest, in_order(self._rows.partitions())
+                listed = self._rows.partitions()
+                names, partitions = newest, in_order(listed)
+                for line in unread(listed):
+                    warn_caller(line)
         if begun is not None and self._only_committed:
             partitions = with_transactions(partitions, begun)
         self._listed = names, partitions

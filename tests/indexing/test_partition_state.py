@@ -150,7 +150,11 @@ END = TransactionSummary(np.array([[5, 15, 15, 16, FIRST_END]]), {5: 15}, {}, No
     ("before", "base_offset", "is_known"),
     {
         "the segment before ends there": ([(0, 9)], 10, True),
-        "a hole": ([(0, 9)], 11, False),
+        "a hole": ([(0, 9, 10)], 11, False),
+        "a hole that compaction left": ([(0, 9, 9)], 11, True),
+        "such a hole of a transaction that the segments do not show": ([(4, 9, 5)], 11, False),
+        "a compacted segment, and a hole": ([(0, 4, 1), (5, 9, 5)], 11, True),
+        "a compacted segment, and nothing left of the next": ([(0, 4, 1), (5, 4, 0)], 11, True),
         "segments that overlap": ([(0, 9)], 9, False),
         "a segment without a batch": ([(0, None)], 10, False),
         "two segments with one base offset": ([(0, 9), (0, 9)], 10, False),
@@ -159,17 +163,17 @@ END = TransactionSummary(np.array([[5, 15, 15, 16, FIRST_END]]), {5: 15}, {}, No
     },
 )
 def test_open_transactions_are_known_at_offset_0_and_where_the_segment_before_ends(
-    before: list[tuple[int, int | None]], base_offset: int, is_known: bool
+    before: list[tuple[int, ...]], base_offset: int, is_known: bool
 ) -> None:
     links = [
-        SegmentLink(base, f"/none/{number}", last, '{"5": 3}')
-        for number, (base, last) in enumerate(before)
+        SegmentLink(base, f"/none/{number}", last, '{"5": 3}', None, *records)
+        for number, (base, last, *records) in enumerate(before)
     ]
     ends = SegmentLink(base_offset, "/none/ends", 20, None, END)
     [(_, found)] = fold_partition([ends, *links])
     assert (found.open_at_end is not None) == is_known
     if is_known:
-        assert [one.first_offset for one in found.aborted or ()] == [3] * len(before)
+        assert [one.first_offset for one in found.aborted or ()] == [3] * bool(before)
 
 
 def test_the_order_is_that_of_a_hash_table() -> None:

@@ -144,6 +144,8 @@ def test_random_compaction_hides_no_marker(tmp_path: Path, logs: int) -> None:
         expected = [offset for offset in committed(events) if offset in present]
         assert offsets(place / "archive") == expected, seed
         catalog = build(place / "archive", place)
+        problems = kip33.open_catalog(catalog).segments()["index_error"]
+        assert problems.null_count == len(problems), seed
         assert offsets(catalog) == expected, seed
         start = random.choice(events).offset
         assert offsets(catalog, start_offset=start) == [one for one in expected if one >= start]

@@ -324,6 +324,7 @@ SECOND_NIGHTS: dict[str, tuple[tuple[tuple[int, int, int], ...], bool | str]] = 
     "a later leader wrote less": (((2, 0, 5), (3, 5, 7), (4, 7, 9)), f"{LOST}7"),
     "a later leader wrote more": (((2, 0, 5), (4, 5, 12)), f"{LOST}5"),
     "a deposed leader wrote more": (((2, 0, 12),), f"{LOST}9"),
+    "a deposed leader is elected again": (((2, 0, 12), (4, 12, 14)), f"{LOST}9"),
 }
 
 

@@ -338,6 +338,46 @@ def test_each_record_is_in_the_table_once_or_a_line_says_why_not(
     assert table.rows() == expected
 
 
+WAITS: dict[str, tuple[Callable[[Archive], object], str]] = {
+    "a replica is behind": (
+        lambda it: it.put("a", 0, record(0)),
+        "a-0: ends at offset 1, expected 3 or more: it is of a replica that is behind",
+    ),
+    "the last log has the offsets of another": (
+        lambda it: it.put("a", 3, record(0)),
+        r"0003\.log: .*; its records are not read",
+    ),
+    "a transaction is open": (
+        lambda it: it.put(
+            *("a", 3),
+            v2_batch(3, [Record(T)], transactional=True, producer_id=5, producer_epoch=0),
+        ),
+        "a-0: the transaction that begins at offset 3 is still open in the catalog",
+    ),
+}
+
+
+@pytest.mark.parametrize("door", [Folder, *STREAMS])
+@pytest.mark.parametrize("name", WAITS)
+def test_a_night_without_a_new_record_says_what_it_waits_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    door: Callable[[Archive, pytest.MonkeyPatch], Folder | Stream],
+) -> None:
+    archive = Archive(tmp_path)
+    table = door(archive, monkeypatch)
+    archive.grow("a", 0, 3)
+    archive.build()
+    table.night(is_killed=False)
+    change, line = WAITS[name]
+    change(archive)
+    archive.build()
+    with pytest.warns(UserWarning, match=line):
+        table.night(is_killed=False)
+    assert table.rows() == each(a=range(3))
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("archives", short_and_long(2, 100, "KIP33_STREAMS"))
 def test_rows_of_a_stream_are_those_of_the_reader_also_of_damaged_logs(
