@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from kip33.records.log_ranges import LogRangeError
 from kip33.spark import register
-from kip33.spark.segment_source import SegmentSource
 from tests.builders import layouts
 from tests.builders.layouts import Stored
 from tests.builders.log_file import write_log
@@ -138,5 +137,7 @@ def stream_of(place: Path, *epochs: tuple[int, int, int]) -> Any:
         for at in range(first, end)
     )
     write_log(place / "archive/orders-0", 0, *batches)
+    from kip33.spark.segment_source import SegmentSource  # PySpark 3.5 has no sources
+
     source = SegmentSource({"path": str(built(place))})
     return source.streamReader(source.schema())
