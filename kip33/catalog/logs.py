@@ -383,6 +383,10 @@ class _Copies(NamedTuple):
         for copy, row in zip(self.copies, self.rows, strict=True):
             of_copies.setdefault(copy, []).append(row)
         places = [_copy_of(name, of_copies[number]) for number, name in enumerate(names)]
+        if len({one.log_start for one in places}) == 1:
+            # No copy tells of another that it lacks records. What all have deleted is still read
+            # from the archive, as that of an only copy.
+            places = [one._replace(log_start=0) for one in places]
         if len(names) in of_copies:
             start = max((one.log_start for one in places), default=0)
             places.append(Copy(REMOTE_TIER, is_remote=True, log_start=start))

@@ -127,14 +127,17 @@ def plan_restore(request: RestoreRequest, on_progress: OnProgress = tell_nobody)
             )
     log_dir = read_log_dir(place)
     partitions, problems, notes = find_partitions(request, on_progress)
-    starts = log_start_offsets(request.source, {one.replica for one in partitions})
+    starts = log_start_offsets(
+        request.source, {one for plan in partitions for one in (plan.replica, *plan.copies)}
+    )
 
     def planned(plan: PartitionPlan) -> PartitionPlan:
         if plan.problem is None:
             plan = _in_log_dir(request, plan, log_dir)
         if plan.problem is None:
-            where = plan.replica, plan.topic, plan.partition
-            start = starts.get(where) if plan.replicas == 1 else None
+            places = plan.copies if plan.replicas > 1 else (plan.replica,)
+            of_copies = {starts.get((one, plan.topic, plan.partition)) for one in places}
+            start = of_copies.pop() if len(of_copies) == 1 else None
             plan = with_parts(request, _in_range(request, plan, start))
         return with_end(plan, request)
 

@@ -81,6 +81,7 @@ class PartitionPlan:
     damaged: tuple[LogNote, ...] = ()  # last logs of other copies
     obstacle: str | None = None  # the data at its place: a problem, unless it is all there already
     there: RestoredBefore | None = None
+    copies: tuple[str, ...] = ()  # the log directories that have the partition
 
     @property
     def name(self) -> str:
@@ -138,7 +139,9 @@ def find_partitions(
         replica = segments[-1].log_dir if segments else None
         ids = copies.get(name, {})
         topic_id = next(filter(None, ids.values()), None)  # also of a copy that is not read
-        plan = PartitionPlan(*name, replica or "", max(1, len(ids)), own_topic_id=topic_id)
+        plan = PartitionPlan(
+            *(*name, replica or "", max(1, len(ids))), own_topic_id=topic_id, copies=(*sorted(ids),)
+        )
         plan = replace(plan, damaged=tuple(one for one in damaged if one[:2] == name))
         problem = unknown.get(name)
         plans.append(

@@ -108,19 +108,22 @@ def answers_of(
     newest = {row["log_dir"] for row in of_newest_topic(rows)}
     is_unsure = any(row.get(IS_AGE_UNSURE) for row in rows)
     is_apart = _has_local_log(rows) and not _has_local_log(of_newest_topic(rows))
-    logs: dict[tuple[str | None, bool], SearchedLog] = {}
-    asked: dict[tuple[str | None, bool], list[tuple[int, int]]] = {}
+    logs: dict[tuple[str | None, bool, bool], SearchedLog] = {}
+    asked: dict[tuple[str | None, bool, bool], list[tuple[int, int]]] = {}
     for number, question in enumerate(questions):
-        is_brokers = how.as_kafka or question.target_ms in (EARLIEST_LOCAL, LATEST_TIERED)
+        is_of_tiers = question.target_ms in (EARLIEST_LOCAL, LATEST_TIERED)
+        is_brokers, is_by_time = how.as_kafka or is_of_tiers, how.as_kafka and not is_of_tiers
         log_dirs = [question.log_dir]
         if how.all_replicas and question.log_dir is None:
             log_dirs = _replicas_of(of_newest_topic(rows)) or log_dirs
         for log_dir in log_dirs:
-            key = log_dir, is_brokers
+            key = log_dir, is_brokers, is_by_time
             if key not in logs:
                 logs[key] = searched_log(rows, log_dir)
                 if is_brokers and log_dir is None and logs[key].log_dir is not None:
                     logs[key] = searched_log(rows, logs[key].log_dir)
+                if is_by_time:
+                    logs[key] = _looked_in(rows, logs[key])
             if logs[key].segments:
                 asked.setdefault(key, []).append((number, question.target_ms))
             else:
@@ -145,6 +148,19 @@ def answers_of(
                 if is_apart or is_unsure:
                     noted = noted._replace(exactness=Exactness.UNSURE, passed_over=True)
             yield ReplicaAnswer(number, log.log_dir, noted)
+
+
+def _looked_in(rows: Sequence[Row], log: SearchedLog) -> SearchedLog:
+    """The log in which a broker looks for a time.
+
+    It leaves out remote segments with a record that is not of the log, although their first records
+    may be, and finds these in others (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`).
+    """
+    every = (*log.segments, *log.unread)
+    outside = {one.log_uri for one in every if one.is_remote and one.outside_from is not None}
+    if not outside or log.log_dir is None:
+        return log
+    return searched_log([row for row in rows if row["log_uri"] not in outside], log.log_dir)
 
 
 def _replicas_of(rows: Iterable[Row]) -> list[str | None]:

@@ -102,7 +102,10 @@ def expected(made: Made, replica: str | None = None) -> ChosenLog:
     copies, rows, segments, _ = made.archive
     seen = {row.copy for row in rows}
     starts = log_starts(made)
-    latest = max((starts[at] for at in seen if not copies[at].is_remote), default=0)
+    of_local = {starts[at] for at in seen if not copies[at].is_remote}
+    if len(of_local) == 1:  # what all copies have deleted is read from the archive
+        starts, of_local = [0] * len(copies), set()
+    latest = max(of_local, default=0)
     shown = [
         one._replace(
             log_start=latest if one.is_remote else starts[at] if len(seen) > 1 else 0,
