@@ -378,6 +378,7 @@ def test_a_night_without_a_new_record_says_what_it_waits_for(
     assert table.rows() == each(a=range(3))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what is missing
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("archives", short_and_long(2, 100, "KIP33_STREAMS"))
 def test_rows_of_a_stream_are_those_of_the_reader_also_of_damaged_logs(
