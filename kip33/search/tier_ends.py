@@ -55,8 +55,9 @@ def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> Tie
     ]
     local = _local(segments)
     if as_kafka and (epochs := _epoch_ends(local)) and all(one.leader_epochs for one in whole):
-        offset = _highest_of_broker(whole, epochs)
-        return TierEnd(offset is not None, offset)
+        # Without an epoch in common the local batches do not show which ones the broker knows.
+        if (highest := _highest_of_broker(whole, epochs)) is not None:
+            return TierEnd(True, highest)
     ends = [
         (
             min(one.last_offset or 0, NO_END if one.outside_from is None else one.outside_from - 1),
