@@ -260,7 +260,8 @@ def which_log(
     notes += [Note(Kind.CONFLICT, NOT_KNOWN, conflict, NEVER)] if conflict != NEVER else []
     dead_from = np.full(len(segments.bases), NEVER)
     for one in witnesses:
-        dead_from[[extent.row for extent in one.extents]] = one.dead_from
+        left = [extent.row for extent in one.extents if extent.end > one.dead_from]
+        dead_from[left] = one.dead_from
     merged = _merged([*notes, *paint.notes(witnesses)])
     return ChosenLog(slices, merged, paint.first, dead_from)
 
