@@ -54,10 +54,10 @@ def latest_tiered(segments: Sequence[SearchedSegment], *, as_kafka: bool) -> Tie
         one for one in remote if one.status == SegmentStatus.OK and one.last_offset is not None
     ]
     local = _local(segments)
-    if as_kafka and (epochs := _epoch_ends(local)) and all(one.leader_epochs for one in whole):
-        # Without an epoch in common the local batches do not show which ones the broker knows.
-        if (highest := _highest_of_broker(whole, epochs)) is not None:
-            return TierEnd(True, highest)
+    epochs = _epoch_ends(local) if as_kafka and all(one.leader_epochs for one in whole) else []
+    # Without an epoch in common the local batches do not show which ones the broker knows.
+    if (highest := _highest_of_broker(whole, epochs)) is not None:
+        return TierEnd(True, highest)
     ends = [
         (
             min(one.last_offset or 0, NO_END if one.outside_from is None else one.outside_from - 1),
