@@ -295,8 +295,8 @@ class Selection(NamedTuple):
             elif logs.topics[topic].by_files:
                 tell.unsure(
                     f"topic {topic}: several topics have this name; that with the newest files is "
-                    "read, because not each has records with times, and a copy may change the "
-                    "times of files; give the log_dir to choose"
+                    "read, because no catalog has the times of their records, and a copy may "
+                    "change those of files; give the log_dir to choose"
                 )
         unknown: defaultdict[str, set[str]] = defaultdict(set)
         for row in logs.older.select(["topic", "partition", "topic_id", "log_dir"]).to_pylist():

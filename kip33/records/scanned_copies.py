@@ -1,8 +1,7 @@
 """The logs of an archive without a catalog: those of its catalog, if it had one.
 
 Where a partition has one copy, no log is read. The copies of others are scanned once, as a build
-does it, because leader epochs and ends say which of them is the log. So are all logs of a name that
-several topics have, because the times of their records say which topic is the newest.
+does it, because leader epochs and ends say which of them is the log.
 """
 
 import zlib
@@ -25,9 +24,8 @@ from kip33.archive.listing import (
     with_topic_ids,
 )
 from kip33.catalog.logs import IS_REMOTE, IS_UPLOAD, Logs, logs_of
-from kip33.catalog.schema import SEGMENTS, with_column
+from kip33.catalog.schema import SEGMENTS
 from kip33.catalog.segment_order import order_of, partition_begins
-from kip33.catalog.topics_by_name import topics_by_name
 from kip33.errors import CorruptSegmentError, FileReadError
 from kip33.formats.batch import NO_TIMESTAMP
 from kip33.formats.scan import BatchScan
@@ -95,13 +93,6 @@ def logs_of_archive(
         for row in asked:
             row.update(known[row["log_uri"]])
 
-    if names := topics_by_name(rows):
-        is_of_several = pc.is_in(rows["topic"], value_set=pa.array(names, pa.string()))
-        is_of_several = pc.and_(is_of_several, pc.is_valid(rows["base_offset"]))
-        scan(rows.filter(is_of_several).to_pylist())
-        for name in ("max_timestamp", "batches_crc32"):
-            values = [known.get(str(uri), {}).get(name) for uri in rows["log_uri"].to_pylist()]
-            rows = with_column(rows, name, pa.array(values, SEGMENTS.field(name).type))
     return logs_of(rows, replica, complete)._replace(warnings=tuple(warnings))
 
 
