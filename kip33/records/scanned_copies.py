@@ -79,21 +79,12 @@ def logs_of_archive(
     columns |= {IS_REMOTE: pa.nulls(count, pa.bool_())}
     columns |= {IS_UPLOAD: pa.repeat(layout != KAFKA, count)}
 
-    rows: pa.Table = pa.table(columns)
-    known: dict[str, dict[str, Any]] = {}
-
-    def scan(rows: list[dict[str, Any]]) -> None:
-        unread = [row for row in rows if row["log_uri"] not in known]
-        for row, found in zip(unread, map_in_order(source, unread, _scanned), strict=True):
-            known[row["log_uri"]] = found
-
     def complete(rows: list[dict[str, Any]]) -> None:
         asked = [row for row in rows if partitions is None or row["partition"] in partitions]
-        scan(asked)
-        for row in asked:
-            row.update(known[row["log_uri"]])
+        for row, found in zip(asked, map_in_order(source, asked, _scanned), strict=True):
+            row.update(found)
 
-    return logs_of(rows, replica, complete)._replace(warnings=tuple(warnings))
+    return logs_of(pa.table(columns), replica, complete)._replace(warnings=tuple(warnings))
 
 
 def _are_first_of_several(files: pa.Table) -> Mask:
