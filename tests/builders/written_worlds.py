@@ -86,6 +86,14 @@ def log_starts(made: Made) -> list[int]:
     ]
 
 
+def common_log_start(made: Made) -> int:
+    """The one log start that all brokers wrote down, or 0."""
+    seen = {row.copy for row in made.archive.rows}
+    starts = log_starts(made)
+    of_local = {starts[at] for at in seen if not made.archive.copies[at].is_remote}
+    return of_local.pop() if len(of_local) == 1 else 0
+
+
 def is_written(made: Made) -> bool:
     """Whether there is a log in each tier."""
     copies, rows, *_ = made.archive
@@ -102,10 +110,9 @@ def expected(made: Made, replica: str | None = None) -> ChosenLog:
     copies, rows, segments, _ = made.archive
     seen = {row.copy for row in rows}
     starts = log_starts(made)
-    of_local = {starts[at] for at in seen if not copies[at].is_remote}
-    if len(of_local) == 1:  # what all copies have deleted is read from the archive
-        starts, of_local = [0] * len(copies), set()
-    latest = max(of_local, default=0)
+    if common_log_start(made):  # what all copies have deleted is read from the archive
+        starts = [0] * len(copies)
+    latest = max([starts[at] for at in seen if not copies[at].is_remote], default=0)
     shown = [
         one._replace(
             log_start=latest if one.is_remote else starts[at] if len(seen) > 1 else 0,
