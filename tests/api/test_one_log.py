@@ -88,8 +88,9 @@ def restores(
     if not (may_refuse and is_sure):
         yield from unless_equal(f"{name}: restore refuses", strict.problem is None, is_whole)
     [row] = kip33.restore_archive(source, place / "all", workers=1, **ALLOWED).partitions
-    if row.problem:
-        yield from unless_equal(f"{name}: restore", row.problem, row.problem * may_refuse)
+    if row.problem:  # perhaps a later leader's log begins within a batch of an earlier one's
+        is_right = may_refuse or (not is_sure and "goes beyond offset" in row.problem)
+        yield from unless_equal(f"{name}: restore", row.problem, row.problem * is_right)
         return
     read = kip33.read_arrow(place / "all", columns=["offset", "timestamp"])
     found = [one for one in pairs_of(read.read_all()) if one[0] >= (row.start_offset or 0)]
