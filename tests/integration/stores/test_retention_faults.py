@@ -137,7 +137,11 @@ class PlannedBucket:
         return gone
 
     def journal(self, files: dict[str, bytes]) -> list[dict[str, Any]]:
-        return [json.loads(data) for name, data in files.items() if "/retention/" in name]
+        return [
+            json.loads(data)
+            for name, data in files.items()
+            if "/retention/" in name and not name.endswith(".lock")
+        ]
 
 
 @pytest.fixture
