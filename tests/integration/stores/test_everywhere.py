@@ -223,7 +223,11 @@ def test_what_is_in_the_trash_comes_back(scheme: str, nights: Callable[[str], Ni
     night = nights(scheme)
     undone, again = (night.ran[name].record["summary"] for name in ("undone", "undone again"))
     assert night.back == night.before
-    assert [path.partition("/")[2] for path in night.place.files("trash")] == ["plan.jsonl"]
+    left = night.place.files("trash")
+    if scheme == "s3a":  # no lock there: an apply beside the undo may delete what comes back
+        assert left == night.trashed
+    else:
+        assert [path.partition("/")[2] for path in left] == ["plan.jsonl"]
     assert undone["segments_put_back"] == again["segments_there_already"] > 0
     assert again["segments_put_back"] == 0
 
