@@ -365,7 +365,7 @@ def unmatched_lines(
     ]
     notes = [f'"{match}"' for match, text in near.items() if not text]
     more = f" and {len(notes) - _MOST_NAMED:,} more" if len(notes) > _MOST_NAMED else ""
-    note = f"no topic matches the policy's section {', '.join(notes[:_MOST_NAMED])}{more}"
+    note = f"sections of the policy that match no topic: {', '.join(notes[:_MOST_NAMED])}{more}"
     return tuple(meant[:_MOST_NAMED]), (note,) if notes else ()
 
 
