@@ -163,18 +163,18 @@ class _PartitionSegments:
     def not_found(self) -> SearchResult:
         """The result of a search without a record.
 
-        NO_TIMESTAMPS if there are records at or after the log start offset, and none has a time:
-        they would be skipped as if they were before the target. Else AFTER_END.
+        NO_TIMESTAMPS if there are records at or after the log start offset, and no batch there has
+        a time: they would be skipped as if they were before the target. Else AFTER_END.
         """
-        places = range(len(self.ordered))
-        counted = [place for place in places if self._may_count(self.ordered[place])]
-        if counted and not any(self._has_timestamp(place) for place in counted):
+        known = [place for place, one in enumerate(self.ordered) if self._is_known(one)]
+        has_records = any(self.ordered[place].record_count != 0 for place in known)
+        if has_records and not any(map(self._has_timestamp, known)):
             return SearchResult.NO_TIMESTAMPS
         return SearchResult.AFTER_END
 
-    def _may_count(self, segment: SearchedSegment) -> bool:
-        has_none = segment.doubt or segment.is_bare or segment.record_count == 0
-        return not (has_none or segment.ends_before(self.start_offset))
+    def _is_known(self, segment: SearchedSegment) -> bool:
+        is_left_out = segment.doubt or segment.is_bare
+        return not (is_left_out or segment.ends_before(self.start_offset))
 
     def _has_timestamp(self, place: int) -> bool:
         """Return whether a batch at or after the log start offset has a timestamp."""
@@ -188,7 +188,10 @@ class _PartitionSegments:
     def _looked_for_timestamp(self, segment: SearchedSegment) -> bool:
         try:
             with self._walked(segment) as log:
-                return any(header.max_timestamp >= 0 for header in log.headers())
+                return any(
+                    header.last_offset >= self.start_offset and header.max_timestamp >= 0
+                    for header in log.headers()
+                )
         except (FileReadError, Kip33Error):
             return True  # the search that found nothing said why
 

@@ -118,21 +118,25 @@ class Partition:
     def expected(self, target: int, start_offset: int = 0) -> tuple[int | None, int | None, str]:
         """Return offset, timestamp and result for a time.
 
-        A batch that compaction emptied has a time; the result after it is `after_end`. Segments
-        without records and batches before `start_offset` do not count.
+        A batch that compaction emptied has a time; the result after it is `after_end`. Batches
+        before `start_offset` do not count.
         """
         offset, time, result = brute(self.records, target, start_offset)
         if offset is None:
+            left = [entries for _, entries in self.segments if ends_behind(entries, start_offset)]
             claims = [
                 entry.max_timestamp
-                for _, entries in self.segments
-                if record_pairs(entries)
+                for entries in left
                 for entry in entries
                 if entry.last_offset >= start_offset
             ]
-            is_untimed = bool(claims) and max(claims) < 0
+            is_untimed = any(map(record_pairs, left)) and max(claims) < 0
             result = SearchResult.NO_TIMESTAMPS if is_untimed else SearchResult.AFTER_END
         return offset, time, result
+
+
+def ends_behind(entries: Sequence[Written], offset: int) -> bool:
+    return bool(entries) and entries[-1].last_offset >= offset
 
 
 @st.composite

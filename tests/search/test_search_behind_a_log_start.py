@@ -5,6 +5,7 @@ start offset may lie in the tail of a batch, or of a segment, whose last records
 """
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -101,27 +102,40 @@ def test_answers_behind_any_log_start_are_those_of_a_loop_over_all_records(
 
 
 BEFORE, AFTER = plain_batch(0, [50, 60]), plain_batch(2, [-1, -1])
+LATER, EMPTIED = plain_batch(5, [-1]), compacted_batch(4, 5, {})
 NOTHING_FOUND = [
-    ("the records from the start on have no times", 2, NO_TIMESTAMPS),
-    ("one record before them has a time", 1, AFTER_END),
-    ("no record counts: none is skipped, so the end will do", 4, AFTER_END),
+    ("the records from the start on have no times", 2, AFTER, NO_TIMESTAMPS),
+    ("compaction removed what was before the start", 5, LATER, NO_TIMESTAMPS),
+    ("one record before them has a time", 1, AFTER, AFTER_END),
+    ("no record counts: none is skipped, so the end will do", 4, AFTER, AFTER_END),
 ]
 
 
-@each_case(("why", "start", "result"), NOTHING_FOUND)
+@each_case(("why", "start", "after", "result"), NOTHING_FOUND)
 @each_case("in_one_segment", (True, False))
 def test_batches_without_times_are_not_taken_for_earlier_ones(
-    why: str, start: int, result: Any, in_one_segment: bool, tmp_path: Path
+    why: str, start: int, after: Written, result: Any, in_one_segment: bool, tmp_path: Path
 ) -> None:
     """Kafka answers "unknown" in each case, and its tools then take the end of the log."""
     if in_one_segment:
-        rows = [write_segment(tmp_path, 0, wire_of([BEFORE, AFTER]))]
+        rows = [write_segment(tmp_path, 0, wire_of([BEFORE, after]))]
     else:
-        rows = [write_segment(tmp_path, 0, BEFORE.wire), write_segment(tmp_path, 2, AFTER.wire)]
+        rows = [write_segment(tmp_path, 0, BEFORE.wire), write_segment(tmp_path, 2, after.wire)]
     for as_kafka in (False, True):
         how = SearchOptions(as_kafka=as_kafka)
         [answer] = search_partition(rows, [70], how, log_start_offset=start)
         assert answer[1:4] == (None, None, result), why
+
+
+@pytest.mark.parametrize("cut", [(), (1,)])
+def test_an_emptied_batch_has_a_time_in_a_segment_of_its_own_too(
+    cut: tuple[int, ...], tmp_path: Path
+) -> None:
+    batches = [plain_batch(2, [-1, -1]), EMPTIED]
+    parts = [batches[low:high] for low, high in pairwise((0, *cut, 2))]
+    rows = [write_segment(tmp_path, one[0].last_offset - 1, wire_of(one)) for one in parts]
+    [answer] = search_partition(rows, [70])
+    assert answer[1:4] == (None, None, AFTER_END)
 
 
 def test_the_segment_is_read_once_for_many_times(tmp_path: Path) -> None:
